@@ -200,7 +200,7 @@ for method in $methods; do
     fi
     patience=$((recheck_ms / 50 + 3000)) wait_for told "$from" '"event":"whole"'
     counted[$method]=$(($(at "$from" '"event":"whole"') - killed_at)) knows=- took=-
-    # A loss that is reported may be mended between two looks of the watch.
+    # A loss that is reported may be repaired between two looks of the watch.
     if told "$from" '"missing":[1-9]'; then
         knows=$(($(at "$from" '"missing":[1-9]') - killed_at))
         since[$method]=$((counted[$method] - knows))
@@ -218,7 +218,7 @@ if [ -n "${since[stock]:-}" ] && [ -n "${since[auto]:-}" ]; then
         "$(times "${since[stock]}" "${since[auto]}") times"
 fi
 if [ -n "${since[stock]:-}" ]; then
-    # A DataNode that HDFS calls dead after its own interval takes HDFS as long to mend as one that it calls dead earlier.
+    # A DataNode that HDFS calls dead after its own interval takes HDFS as long to repair as one that it calls dead earlier.
     stock=$((own_ms + since[stock])) how="$((own_ms / 1000)) s and what it took here"
     [ "$recheck_ms" != 300000 ] || stock=${counted[stock]} how='measured'
     say "from the kill, with HDFS's own interval: HDFS has all blocks after $(seconds "$stock") ($how)"

@@ -19,7 +19,7 @@ REASONS = [
     (r"encryption|sse_|_enc_", "encryption by the server"),
     (r"transition|storage_class", "transitions between storage classes"),
     (r"create_bad_|_date_|contentlength|unicode|unreadable|post_object|100_continue|_ua_|v2$",
-     "the library below (s3s) answers such a request before the door sees it"),
+     "the library below (s3s) answers such a request before the gateway sees it"),
 ]
 
 
@@ -64,7 +64,7 @@ for name, its in names():
         excluded[next((mark for mark in marks if mark in its), "not run")].append(name)
 commit = subprocess.run(["git", "-C", tests, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
 short = lambda name: name.removeprefix("test_")
-print("# Ceph's s3-tests against the S3 door\n")
+print("# Ceph's s3-tests against the S3 gateway\n")
 print(f"Written by `scripts/s3-tests.sh`; s3-tests {commit.stdout.strip()}.\n")
 print("| outcome | tests |\n|---|---|")
 print(f"| passed | {len(passed)} |\n| failed | {sum(map(len, failed.values()))} |")

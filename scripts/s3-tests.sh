@@ -9,7 +9,7 @@
 # program, or that of a release build. S3_PYTHON is a python with the tests' requirements, or a virtual environment is made in
 # RESULT. WORKERS tests run at one time (3; needs pytest-xdist if it is more than 1).
 #
-# Two doors serve the cluster: in the second one a day of lifecycle rules has ten seconds, as the tests of expiration want.
+# Two gateways serve the cluster: in the second one a day of lifecycle rules has ten seconds, as the tests of expiration want.
 set -euo pipefail
 repository=$(realpath "$(dirname "$0")/..")
 program=$(realpath "${KINTSU_BIN:-$repository/${CARGO_TARGET_DIR:-target}/release/kintsu}")
@@ -53,7 +53,7 @@ user() {
         "$1" "$1" "$1" "$1" "$2" "$3"
     if [ "$1" = tenant ]; then printf 'tenant = tenant\n'; fi
 }
-door() { # NAME OPTIONS...: a door, and how the tests find it
+gateway() { # NAME OPTIONS...: a gateway, and how the tests find it
     local name=$1 port
     shift
     "$program" s3 --json --keys "$folder/keys" --listen 127.0.0.1:0 --code rs:n=4,k=2 "$@" > "$folder/$name" 2> "$result/$name.log" &
@@ -73,33 +73,33 @@ door() { # NAME OPTIONS...: a door, and how the tests find it
         printf '[webidentity]\n'
     } > "$folder/$name.conf"
 }
-door door
-door short --lifecycle-day 10s
+gateway gateway
+gateway short --lifecycle-day 10s
 
-# What the door does not offer at all is not asked for.
+# What the gateway does not offer at all is not asked for.
 excluded='bucket_logging or encryption or sse_s3 or cloud_transition or cloud_restore or lifecycle_transition or iam_account or iam_user'
 header='test_lifecycle_expiration_header or test_lifecycle_expiration_days0'
 alone='test_list_buckets_paginated'
-run() { # NAME DOOR WORKERS PYTEST-OPTIONS...
-    local name=$1 door=$2 many=()
+run() { # NAME GATEWAY WORKERS PYTEST-OPTIONS...
+    local name=$1 gateway=$2 many=()
     if [ "$3" -gt 1 ]; then many=(-n "$3"); fi
     shift 3
-    S3TEST_CONF=$folder/$door.conf "$python" -m pytest -q -p no:cacheprovider -rA --tb=line "${many[@]}" --junitxml="$result/$name.xml" "$@" \
+    S3TEST_CONF=$folder/$gateway.conf "$python" -m pytest -q -p no:cacheprovider -rA --tb=line "${many[@]}" --junitxml="$result/$name.xml" "$@" \
         > "$result/report-$name" 2>&1 || true
 }
 cd "$tests"
 rm -f "$result"/*.xml
 if [ $# -gt 0 ]; then
-    run asked door "$workers" s3tests/functional/test_s3.py s3tests/functional/test_headers.py "$@"
+    run asked gateway "$workers" s3tests/functional/test_s3.py s3tests/functional/test_headers.py "$@"
 else
     # Tests of expiration mostly sleep.
     run expiry short 8 s3tests/functional/test_s3.py -m "lifecycle_expiration and not ($excluded)" -k "not ($header)" &
     expiry=$!
-    run all door "$workers" s3tests/functional/test_s3.py s3tests/functional/test_headers.py \
+    run all gateway "$workers" s3tests/functional/test_s3.py s3tests/functional/test_headers.py \
         -m "not ($excluded) and not lifecycle_expiration" -k "not $alone"
     wait "$expiry"
-    run header door 1 s3tests/functional/test_s3.py -m "lifecycle_expiration and not ($excluded)" -k "$header"
-    run alone door 1 s3tests/functional/test_s3.py -k "$alone"
+    run header gateway 1 s3tests/functional/test_s3.py -m "lifecycle_expiration and not ($excluded)" -k "$header"
+    run alone gateway 1 s3tests/functional/test_s3.py -k "$alone"
 fi
 "$python" "$repository/scripts/s3-tests-list.py" "$tests" "$result" "$excluded" > "$result/list.md"
 head -12 "$result/list.md"

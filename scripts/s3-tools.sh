@@ -19,7 +19,7 @@ finish() {
 }
 trap finish EXIT
 export KINTSU_LOG=${KINTSU_LOG:-error}
-# The door speaks plain HTTP on loopback; rclone refuses to start beside a bundle of certificates.
+# The gateway speaks plain HTTP on loopback; rclone refuses to start beside a bundle of certificates.
 unset AWS_CA_BUNDLE
 
 "$program" coordinator --json --no-page --listen 127.0.0.1:0 --grace 1h --dir "$folder/coordinator" > "$folder/ready" &

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kintsu_analysis::{Environment, Objective, Request, Requirements};
-use kintsu_plan::{Topology, dealt, even_cluster};
+use kintsu_plan::{Topology, blocks_by_rack, even_cluster};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -70,8 +70,9 @@ pub(crate) fn advise<'py>(
         survive_rack,
         widest,
     };
-    let advice =
-        py.detach(|| kintsu_analysis::advise(&requirements, &|code| dealt(code, &topology), |_, _| ()));
+    let advice = py.detach(|| {
+        kintsu_analysis::advise(&requirements, &|code| blocks_by_rack(code, &topology), |_, _| ())
+    });
     python(py, &json!({ "requirements": requirements, "advice": advice.map_err(of_analysis)? }))
 }
 

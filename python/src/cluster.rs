@@ -220,7 +220,7 @@ impl Cluster {
         self.follow(py, self.client.command_node(NodeId(node), action))
     }
 
-    /// Waits until last messages are sent.
+    /// Waits until the last messages are sent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         wait(py, &self.runtime, async {
             self.client.close().await;
@@ -234,11 +234,11 @@ impl Cluster {
     fn follow<'py>(
         &self,
         py: Python<'py>,
-        ask: impl Future<Output = Result<Jobs, ClientError>> + Send,
+        call: impl Future<Output = Result<Jobs, ClientError>> + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let report = wait(py, &self.runtime, async { ended(ask.await?).await })?;
+        let report = wait(py, &self.runtime, async { ended(call.await?).await })?;
         if !report.failed.is_empty() {
-            return Err(cluster(format!("not all could be done: {}", report.failed.join("; "))));
+            return Err(cluster(format!("not everything was done: {}", report.failed.join("; "))));
         }
         python(py, &report)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kintsu_code::{Code, CodeError, Definition};
 use kintsu_dag::{BlockIndex, Ecdag, Elements, GraphData};
-use kintsu_plan::dealt;
+use kintsu_plan::blocks_by_rack;
 use numpy::{PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 use serde_json::json;
@@ -195,7 +195,7 @@ impl ProvedCode {
         let environment = environment(nodes, settings)?;
         let topology = cluster_on_paper(nodes, racks)?;
         let report = py.detach(|| {
-            let (costs, by_rack) = (kintsu_analysis::costs(code)?, dealt(code, &topology));
+            let (costs, by_rack) = (kintsu_analysis::costs(code)?, blocks_by_rack(code, &topology));
             let most = kintsu_analysis::MAX_PATTERNS;
             kintsu_analysis::reliability(code, &costs, &environment, by_rack.as_deref(), most)
         });

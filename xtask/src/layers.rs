@@ -1,4 +1,4 @@
-//! The layering check: dependencies point up the list of layers only, and the pure layers
+//! The layering check: a crate depends on crates of earlier layers only, and the pure layers
 //! touch neither clock nor disk nor network. The engine of the coordinator is such a layer within a crate.
 
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The layers, from the algebra at the bottom to the user interfaces. A crate may depend only on crates of earlier
-/// layers; crates of the same layer do not depend on each other.
+/// The layers, from the algebra at the top to the user interfaces. A crate may depend only on crates further up;
+/// crates of the same layer do not depend on each other.
 const LAYERS: &[&[&str]] = &[
     &["kintsu-algebra"],
     &["kintsu-kernel"],
@@ -28,8 +28,7 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu", "kintsu-python"],
 ];
 
-/// What is forbidden in the sources of every layer down to `plan`, because these layers are pure: values in,
-/// values out.
+/// The pure layers: values in, values out.
 const PURE: &[&str] = &[
     "kintsu-algebra",
     "kintsu-kernel",
@@ -39,6 +38,8 @@ const PURE: &[&str] = &[
     "kintsu-plan",
     "kintsu-sim",
 ];
+
+/// What the sources of pure layers must not name.
 const IMPURE: &[&str] = &[
     "std::fs",
     "std::io",
@@ -53,12 +54,12 @@ const IMPURE: &[&str] = &[
     "getrandom",
 ];
 
-/// What decides within a crate that also does I/O: a folder or a file, and the only things of this workspace's impure
-/// crates that it may name. All else is handed to it.
+/// The part of a crate that decides, where the rest of the crate does I/O: a folder or a file, and the only things of
+/// this workspace's impure crates that it may name. All else comes as arguments.
 struct Engine {
     package: &'static str,
     path: &'static str,
-    /// By the start of a path: how paths that start so must go on.
+    /// A prefix of paths, and what may follow it.
     may_name: &'static [(&'static str, &'static [&'static str])],
 }
 
@@ -90,11 +91,12 @@ const ENGINES: &[Engine] = &[
     Engine { package: "kintsu-coordinator", path: "src/meta/change.rs", may_name: &[] },
 ];
 
-/// Beyond [`IMPURE`]: what an engine must not name, because it waits, speaks to others, or differs from run to run.
-const UNDECIDED: &[&str] = &[
+/// Beyond [`IMPURE`]: what an engine must not name, because it waits, does I/O, or differs from run to run.
+const FORBIDDEN_IN_ENGINES: &[&str] = &[
     "std::{",
     "std::time",
     "std::env",
+    "std::os",
     "std::sync::Mutex",
     "std::sync::RwLock",
     "std::sync::atomic",
@@ -103,6 +105,7 @@ const UNDECIDED: &[&str] = &[
     "HashSet",
     "RandomState",
     "::random",
+    "use rand",
     "redb",
     "tonic",
     "tracing",
@@ -143,7 +146,7 @@ pub fn check_workspace() -> Result<()> {
             if leaves {
                 wrong.push(format!("{}: super:: leaves the engine", path.display()));
             }
-            wrong.extend(undecided_lines(engine, &source).map(|l| format!("{}: {l}", path.display())));
+            wrong.extend(forbidden_lines(engine, &source).map(|l| format!("{}: {l}", path.display())));
         }
     }
     if !wrong.is_empty() {
@@ -221,7 +224,7 @@ fn code_lines(source: &str) -> impl Iterator<Item = (usize, &str)> {
             if line.trim() != "#[cfg(test)]" {
                 return Some((i + 1, line.split("//").next().unwrap_or_default()));
             }
-            // What it stands before: a line, or tests up to the end of the file.
+            // The attribute covers the next line, or a module of tests up to the end of the file.
             let (_, next) = lines.next()?;
             if next.trim_start().starts_with("mod ") && next.trim_end().ends_with('{') {
                 return None;
@@ -238,14 +241,16 @@ fn impure_lines(source: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Lines of an engine outside tests and comments that name what it must not know.
-fn undecided_lines<'a>(engine: &'a Engine, source: &'a str) -> impl Iterator<Item = String> + 'a {
-    let package = engine.package;
+/// Lines of an engine outside tests and comments that name what it must not name.
+fn forbidden_lines<'a>(engine: &'a Engine, source: &'a str) -> impl Iterator<Item = String> + 'a {
+    let Engine { package, path, .. } = engine;
     code_lines(source).filter_map(move |(number, line)| {
-        let wrong =
-            |found: String, rule: String| Some(format!("line {number}: {found} in {package}: {rule}"));
-        if let Some(word) = IMPURE.iter().chain(UNDECIDED).find(|word| line.contains(**word)) {
-            let rule = "it decides by what it is told, without clock, randomness, I/O, locks or log".into();
+        let wrong = |found: String, rule: String| {
+            Some(format!("line {number}: {found} in {path} of {package}: {rule}"))
+        };
+        if let Some(word) = IMPURE.iter().chain(FORBIDDEN_IN_ENGINES).find(|word| line.contains(**word)) {
+            let rule =
+                "it decides by its arguments alone, without clock, randomness, I/O, locks or log".into();
             return wrong((*word).into(), rule);
         }
         engine.may_name.iter().find_map(|(start, may)| {
@@ -253,8 +258,8 @@ fn undecided_lines<'a>(engine: &'a Engine, source: &'a str) -> impl Iterator<Ite
             let rest = line.split(start).skip(1).find(other)?;
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             let rule = match may.len() {
-                0 => format!("it must not name {start}"),
-                _ => format!("of {start} it may name {} only, which are values", may.join(", ")),
+                0 => format!("it may name nothing of {start}"),
+                _ => format!("of {start} it may name only {}, which are values", may.join(", ")),
             };
             wrong(format!("{start}{name}"), rule)
         })
@@ -298,13 +303,15 @@ mod tests {
     #[test]
     fn an_engine_that_learns_a_clock_randomness_or_io_is_found() {
         let engine = &ENGINES[0];
-        let wrong = |line: &str| undecided_lines(engine, line).count();
+        let wrong = |line: &str| forbidden_lines(engine, line).count();
         for line in [
             "let now = Instant::now();",
             "let now = SystemTime::now();",
             "use std::time::Duration;",
             "let id = ClusterId::random()?;",
             "let seed = getrandom::u64()?;",
+            "use rand;",
+            "use std::os::fd::AsFd;",
             "let load: HashMap<NodeId, u32> = a;",
             "let text = std::fs::read_to_string(path)?;",
             "use std::net::TcpStream;",
@@ -341,14 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_an_engine_names_the_line_and_the_rule() {
-        let found: Vec<_> = undecided_lines(&ENGINES[0], "\nlet now = Instant::now();").collect();
-        let expected = "line 2: Instant::now in kintsu-coordinator: it decides by what it is told, without clock, \
-                        randomness, I/O, locks or log";
+    fn messages_about_an_engine_name_the_line_and_the_rule() {
+        let found: Vec<_> = forbidden_lines(&ENGINES[0], "\nlet now = Instant::now();").collect();
+        let expected = "line 2: Instant::now in src/engine of kintsu-coordinator: it decides by its arguments alone, \
+                        without clock, randomness, I/O, locks or log";
         assert_eq!(found, [expected]);
-        let found: Vec<_> = undecided_lines(&ENGINES[0], "use crate::meta::Meta;").collect();
-        let expected = "line 1: crate::meta in kintsu-coordinator: of crate:: it may name engine::, meta::record, \
-                        meta::change only, which are values";
+        let found: Vec<_> = forbidden_lines(&ENGINES[0], "use crate::meta::Meta;").collect();
+        let expected = "line 1: crate::meta in src/engine of kintsu-coordinator: of crate:: it may name only engine::, \
+                        meta::record, meta::change, which are values";
         assert_eq!(found, [expected]);
     }
 }

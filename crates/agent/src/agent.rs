@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::counters::Interface;
 use crate::deletes::Deletes;
-use crate::graves::Graves;
 use crate::identity::{FolderClaim, Identity};
 use crate::service::Service;
 use crate::tickets::Inspector;
+use crate::tombstones::Tombstones;
 use crate::updates::Flights;
 use crate::{AgentError, identity, membership};
 
@@ -101,7 +101,7 @@ pub struct Shared {
     pub identity: Mutex<Identity>,
     pub store: Arc<dyn BlockStore>,
     /// Objects that were removed for good.
-    pub graves: Graves,
+    pub tombstones: Tombstones,
     /// Runs the batches of deletes one after the other.
     pub deletes: Arc<Deletes>,
     /// The store as programs see it; set at the first registration.
@@ -116,7 +116,7 @@ pub struct Shared {
     pub background: Arc<Carried>,
     /// What runs that users wait for have moved.
     pub foreground: Arc<Carried>,
-    /// How the former give way to the latter.
+    /// Makes background runs wait for those of users.
     pub give_way: Arc<GiveWay>,
     /// Appends to the log that are under way.
     pub flights: Flights,
@@ -204,7 +204,7 @@ impl Agent {
         }
         let coordinator = connect_coordinator(&config.coordinator, &credentials)?.membership;
         let dir = std::path::absolute(&config.dir).unwrap_or(config.dir);
-        // A certificate for one node says which node a new folder becomes.
+        // If the certificate is for one node, a new folder becomes that node.
         let certified = config.tls.as_ref().and_then(|tls| tls.badge().node());
         let config = AgentConfig { dir, node: config.node.or(certified), ..config };
         let opened = config.clone();
@@ -213,14 +213,15 @@ impl Agent {
             let claim =
                 FolderClaim { node: opened.node, blocks: store.ids()?.len(), replace: opened.replace };
             let identity = identity::open(&opened.dir, claim)?;
-            let graves = Graves::open(&opened.dir)?;
-            Ok::<_, AgentError>((store, identity, graves))
+            let tombstones = Tombstones::open(&opened.dir)?;
+            Ok::<_, AgentError>((store, identity, tombstones))
         };
         let unfinished = |e: tokio::task::JoinError| AgentError::Identity {
             path: config.dir.clone(),
             detail: format!("opening it ended early: {e}"),
         };
-        let (store, identity, graves) = kintsu_wire::ambient::blocking(open).await.map_err(unfinished)??;
+        let (store, identity, tombstones) =
+            kintsu_wire::ambient::blocking(open).await.map_err(unfinished)??;
         if let Some(cluster) = identity.cluster {
             credentials.join(cluster)?;
         }
@@ -237,7 +238,7 @@ impl Agent {
             credentials: credentials.clone(),
             identity: Mutex::new(identity),
             store,
-            graves,
+            tombstones,
             deletes: Arc::default(),
             local: Mutex::default(),
             running: AtomicU32::new(0),
@@ -290,7 +291,7 @@ pub struct AgentHandle {
     shared: Mutex<Option<Arc<Shared>>>,
 }
 
-/// Registers the agent and keeps it in the cluster.
+/// Registers the agent, and starts the task that keeps it in the cluster.
 async fn join(
     shared: Arc<Shared>,
     coordinator: MembershipChannel,
@@ -342,7 +343,7 @@ impl AgentHandle {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         self.end.cancelled().await;
         for mut task in tasks {
-            // A task that panicked has ended too. A caller that does not take its replies is not waited for.
+            // A task that panicked has ended too. A caller that does not read its replies must not hold up the end.
             if timeout(LAST_CALLS, &mut task).await.is_err() {
                 task.abort();
                 let _ = task.await;

@@ -6,8 +6,8 @@ use kintsu_store::{BlockStore, Generation, Reason, StoreError};
 use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 
-use crate::graves::Graves;
 use crate::rot;
+use crate::tombstones::Tombstones;
 
 /// Locked during each call.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub struct Deletes(Mutex<State>);
 struct State {
     /// The highest call number so far.
     last: u64,
-    /// How many lists of the blocks are on their way.
+    /// How many lists of the blocks are on their way to the coordinator.
     lists: usize,
 }
 
@@ -50,7 +50,7 @@ pub enum Refused {
     Gone(String),
     /// The ids of removed objects cannot be made durable.
     #[error("removed objects cannot be recorded, so nothing was deleted: {0}")]
-    Graves(String),
+    Tombstones(String),
 }
 
 impl Deletes {
@@ -58,8 +58,8 @@ impl Deletes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The blocks are to be listed: waits until a call has ended, and refuses all others until the list has arrived.
-    /// Blocking.
+    /// The blocks are about to be listed: waits for the end of a running call, and refuses others until the list has
+    /// arrived. Blocking.
     pub fn hold(self: Arc<Self>) -> Held {
         self.state().lists += 1;
         Held(self)
@@ -72,7 +72,7 @@ impl Deletes {
     pub fn run(
         &self,
         store: &dyn BlockStore,
-        graves: &Graves,
+        tombstones: &Tombstones,
         request: DeleteBlocks,
     ) -> Result<Deleted, Refused> {
         let mut state = self.state();
@@ -85,7 +85,7 @@ impl Deletes {
         }
         state.last = request.number.max(last);
         store.check_root().map_err(|e| Refused::Gone(e.to_string()))?;
-        graves.add(&request.removed).map_err(|e| Refused::Graves(e.to_string()))?;
+        tombstones.add(&request.removed).map_err(|e| Refused::Tombstones(e.to_string()))?;
         let mut deleted = Deleted::default();
         for block in request.blocks {
             match delete(store, block) {
@@ -130,7 +130,7 @@ mod tests {
     fn only_what_is_gone_is_confirmed_and_a_late_call_deletes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::open(dir.path()).unwrap();
-        let graves = Graves::open(dir.path()).unwrap();
+        let tombstones = Tombstones::open(dir.path()).unwrap();
         for stripe in 1..=3 {
             let mut write = store.create(block(stripe).id, Generation(1), 4, UNIT_BYTES as u32, &[]).unwrap();
             write.write_at(0, b"data").unwrap();
@@ -142,16 +142,16 @@ mod tests {
         std::fs::create_dir(&stuck).unwrap();
         let deletes = Deletes::default();
         let stale = BlockRef { generation: 7, ..block(3) };
-        let done = deletes.run(&store, &graves, call(5, vec![block(1), block(2), stale, block(9)])).unwrap();
+        let done =
+            deletes.run(&store, &tombstones, call(5, vec![block(1), block(2), stale, block(9)])).unwrap();
         assert_eq!(done.gone, [block(1), stale, block(9)]);
         assert_eq!(done.failed.iter().map(|f| f.0).collect::<Vec<_>>(), [block(2)]);
         assert!(block_path(dir.path(), block(3).id).exists(), "another generation stays");
-        let late = deletes.run(&store, &graves, call(4, vec![block(3)])).unwrap_err();
+        let late = deletes.run(&store, &tombstones, call(4, vec![block(3)])).unwrap_err();
         assert_eq!(late, Refused::Late { got: 4, last: 5 });
         assert!(block_path(dir.path(), block(3).id).exists());
-        assert!(block_path(dir.path(), block(3).id).exists());
-        assert_eq!(graves.ranges(), [(5, 5)]);
-        deletes.run(&store, &graves, call(6, vec![block(3)])).unwrap();
+        assert_eq!(tombstones.ranges(), [(5, 5)]);
+        deletes.run(&store, &tombstones, call(6, vec![block(3)])).unwrap();
         assert!(!block_path(dir.path(), block(3).id).exists());
     }
 
@@ -159,17 +159,17 @@ mod tests {
     fn nothing_is_deleted_while_a_list_is_on_its_way() {
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::open(dir.path()).unwrap();
-        let graves = Graves::open(dir.path()).unwrap();
+        let tombstones = Tombstones::open(dir.path()).unwrap();
         let write = store.create(block(1).id, Generation(1), 0, UNIT_BYTES as u32, &[]).unwrap();
         write.finish(None).unwrap();
         let deletes = Arc::new(Deletes::default());
         let (first, second) = (deletes.clone().hold(), deletes.clone().hold());
         drop(first);
-        let refused = deletes.run(&store, &graves, call(1, vec![block(1)])).unwrap_err();
+        let refused = deletes.run(&store, &tombstones, call(1, vec![block(1)])).unwrap_err();
         assert_eq!(refused, Refused::Listing);
         assert!(block_path(dir.path(), block(1).id).exists());
         drop(second);
-        let done = deletes.run(&store, &graves, call(1, vec![block(1)])).unwrap();
+        let done = deletes.run(&store, &tombstones, call(1, vec![block(1)])).unwrap();
         assert_eq!(done.gone, [block(1)], "the refused call did not count");
     }
 }

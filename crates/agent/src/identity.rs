@@ -44,7 +44,7 @@ struct Record {
 pub struct FolderClaim {
     /// The node that it should belong to.
     pub node: Option<NodeId>,
-    /// Whether there are blocks in it.
+    /// How many blocks are in it.
     pub blocks: usize,
     /// Whether it replaces the node's former folder.
     pub replace: bool,
@@ -110,7 +110,7 @@ pub fn write(dir: &Path, identity: &Identity) -> Result<(), AgentError> {
     replace(dir, FILE, text.as_bytes()).map_err(|e| broken(&path, &e))
 }
 
-/// Replaces a file of `dir` atomically and durably: the old content stays until the new one is durable.
+/// Replaces a file of `dir` atomically; the new content is durable on return.
 ///
 /// # Errors
 /// Errors of the file system.

@@ -11,12 +11,12 @@ mod copies;
 mod counters;
 mod deletes;
 mod error;
-mod graves;
 mod identity;
 mod membership;
 mod rot;
 mod service;
 mod tickets;
+mod tombstones;
 mod updates;
 
 pub use agent::{Agent, AgentConfig, AgentHandle};

@@ -79,12 +79,12 @@ pub async fn look_into(
     }
 }
 
-/// Reads the block a second time, and if need be a third; blocking.
+/// Reads the block again, twice if the first time finds it bad. Blocking.
 fn set_aside(store: &dyn BlockStore, node: NodeId, id: BlockId, fault: Fault) -> Option<BadBlock> {
     let found = match fault.kind {
         FaultKind::Corrupt | FaultKind::Missing => check(store, node, id).err()?,
         FaultKind::Io => match store.verify(id) {
-            // The programs' error says nothing about the block.
+            // This error says nothing about the block.
             Err(error) if !error.is_damage() => return None,
             _ => check(store, node, id).err()?,
         },
@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn fault(id: BlockId) -> Fault {
-        Fault { kind: FaultKind::Io, node: NodeId(3), block: Some(id), detail: "as programs met it".into() }
+        Fault { kind: FaultKind::Io, node: NodeId(3), block: Some(id), detail: "found by a program".into() }
     }
 
     #[cfg(target_os = "linux")]
@@ -117,7 +117,7 @@ mod tests {
     fn a_block_that_its_disk_cannot_read_is_set_aside_and_reported() {
         let dir = tempfile::tempdir().unwrap();
         let (store, id) = stored(dir.path());
-        // Nothing is mapped at the beginning of a process's memory, so the kernel answers every read of it with
+        // Nothing is mapped at address 0 of a process, so the kernel answers every read there with
         // EIO.
         let path = block_path(dir.path(), id);
         std::fs::remove_file(&path).unwrap();

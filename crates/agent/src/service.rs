@@ -34,11 +34,11 @@ use crate::{aside, copies, rot, tickets, updates};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// How often a run reports if it runs alone, even without progress: its conductor takes silence as the loss of this
-/// node. The more run, the more rarely each reports.
+/// How often a run reports if it is the only one, even without progress: its conductor takes silence as the loss of this
+/// node. With r runs on this node each reports every r intervals, but at least every [`MOST_INTERVALS`].
 const REPORT_EVERY: Duration = Duration::from_millis(50);
-/// The most of these intervals between two reports.
-const FEWER_REPORTS: u32 = 4;
+/// Most intervals between two reports of a run.
+const MOST_INTERVALS: u32 = 4;
 
 /// Who may call what, if certificates say who calls.
 const COORDINATOR: &[Wanted] = &[Wanted::Coordinator];
@@ -98,7 +98,7 @@ impl Agent for Service {
         };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
         self.shared.work().spawn(conducted);
-        // The answer goes out with the first report; for a short run with all of them, together.
+        // The answer waits for the first report, so the answer of a short run leaves together with all its reports.
         let first = stream.recv().await.into_iter();
         let reports = tokio_stream::iter(first).chain(ReceiverStream::new(stream));
         Ok(Response::new(Box::pin(reports)))
@@ -106,7 +106,7 @@ impl Agent for Service {
 
     async fn abort(&self, request: Request<JobRef>) -> Result<Response<Done>, Status> {
         Peer::of(request.extensions()).demand(USERS)?;
-        // A job that has ended already needs no cancellation.
+        // A job that is not there has ended.
         if let Some(cancel) = self.shared.jobs().get(&request.into_inner().job) {
             cancel.cancel();
         }
@@ -120,7 +120,7 @@ impl Agent for Service {
         let (shared, request) = (self.shared.clone(), request.into_inner());
         let blocks = request.blocks.len();
         tracing::info!(target: "audit", who = %peer, what = "delete", blocks, "done");
-        let work = move || shared.deletes.run(&*shared.store, &shared.graves, request);
+        let work = move || shared.deletes.run(&*shared.store, &shared.tombstones, request);
         match kintsu_wire::ambient::blocking(work).await {
             Ok(Ok(deleted)) => Ok(Response::new(deleted)),
             Ok(Err(refused)) => Err(Status::failed_precondition(refused.to_string())),
@@ -152,7 +152,7 @@ impl Agent for Service {
 
     async fn removed(&self, request: Request<Nothing>) -> Result<Response<RemovedObjects>, Status> {
         Peer::of(request.extensions()).demand(COORDINATOR)?;
-        Ok(Response::new(RemovedObjects { ranges: self.shared.graves.ranges() }))
+        Ok(Response::new(RemovedObjects { ranges: self.shared.tombstones.ranges() }))
     }
 
     async fn look(&self, request: Request<LookBlocks>) -> Result<Response<FoundBlocks>, Status> {
@@ -357,7 +357,7 @@ async fn conduct(
     shared.jobs().insert(job, cancel.clone());
     let mut run = std::pin::pin!(run(&work.programs, context));
     let began = Instant::now();
-    let pause = || REPORT_EVERY * shared.running.load(Ordering::Relaxed).clamp(1, FEWER_REPORTS);
+    let pause = || REPORT_EVERY * shared.running.load(Ordering::Relaxed).clamp(1, MOST_INTERVALS);
     let mut tick = std::pin::pin!(tokio::time::sleep(pause()));
     let outcome = loop {
         tokio::select! {
@@ -382,8 +382,9 @@ async fn conduct(
     }
 }
 
-/// Verifies the blocks of a range, one after the other, as fast as users and the limit of background work allow. Rotten blocks
-/// are set aside here and reported to the caller, who has them repaired. The stream ends without an error only if all were read.
+/// Verifies the blocks of a range one after the other, as fast as users' work and the limit of background work allow.
+/// Rotten blocks are set aside here and reported to the caller, who has them repaired. The stream ends without an error
+/// only if all were read.
 async fn scrub(
     shared: &Shared,
     node: NodeId,
@@ -426,7 +427,7 @@ async fn scrub(
     }
 }
 
-/// Puts the version of a block that the caller knows to be decided in its place, if it is still beside it.
+/// Makes the next version of a block, which the caller knows to be decided, the block, if it still lies beside it.
 fn place_decided(store: &dyn BlockStore, id: BlockId, generation: u32) {
     let older = store.look(id).is_ok_and(|there| there.meta.generation.0 < generation);
     if older && let Err(error) = store.promote(id, Generation(generation)) {

@@ -17,14 +17,14 @@ use tonic::Status;
 #[derive(Debug, Clone)]
 pub struct Inspector {
     key: NodeKey,
-    /// The key before, if the coordinator's secret has changed since: tickets under it may be on their way.
+    /// The previous key, if the coordinator's secret has changed since: tickets under it may be on their way.
     former: Option<NodeKey>,
-    /// The coordinator's time, and when it told it.
+    /// The coordinator's time, and when it came.
     told: (u64, Instant),
 }
 
 impl Inspector {
-    /// With a key and a time, as the coordinator told them; takes over the place of another one.
+    /// With the coordinator's key and time. It replaces `before`, if there is one.
     ///
     /// # Errors
     /// `Invalid` for a key of another length.
@@ -76,7 +76,7 @@ impl Inspector {
         }
         let now = self.now();
         if ticket.until < now {
-            return refused(&format!("one that ended {} s ago", now - ticket.until));
+            return refused(&format!("one that expired {} s ago", now - ticket.until));
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ mod tests {
         check("coordinator", true, &[]).unwrap();
         check("agent/9", true, &[]).unwrap();
         let late = check("client", true, &[issue(Access::Log, NOW - 5)]).unwrap_err();
-        assert!(late.contains("ended 5 s ago"), "{late}");
+        assert!(late.contains("expired 5 s ago"), "{late}");
         assert!(
             check("client", true, &[issue(Access::ReadLog, NOW + 9)]).unwrap_err().contains("others only")
         );

@@ -1,9 +1,9 @@
 //! Chooses a code for a cluster: searches all codes of all families that meet the requirements, and returns the
 //! best of each family in order, with the reasons.
 //!
-//! Every considered code is made, proved and measured; nothing is taken from formulas. The answer is a function of
-//! the requirements: there is no sampling, and ties are broken by name. The caller supplies the placement
-//! ([`Deal`]), so that the advice matches what the cluster will do.
+//! Every considered code is constructed, proved and measured; nothing is taken from formulas. The answer is a function
+//! of the requirements: there is no sampling, and ties are broken by name. The caller supplies the placement
+//! ([`Placer`]), so that the advice matches what the cluster will do.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -20,9 +20,9 @@ mod relax;
 
 use candidates::{Fit, Found, Search, search};
 
-/// How the cluster deals the blocks of a full stripe to its racks: the blocks of each rack. None when this is not
+/// Places the blocks of a full stripe as the cluster would, and returns those of each rack; `None` if that is not
 /// possible.
-pub type Deal<'a> = &'a dyn Fn(&dyn Code) -> Option<Vec<Vec<BlockIndex>>>;
+pub type Placer<'a> = &'a dyn Fn(&dyn Code) -> Option<Vec<Vec<BlockIndex>>>;
 
 /// Stripes wider than this are not searched: proofs of distance would take too long.
 pub const MAX_WIDTH: usize = 32;
@@ -137,7 +137,7 @@ pub struct Advice {
 /// `Invalid` for impossible requirements; `Graph` or `Distance` when a claim of a code is false.
 pub fn advise(
     requirements: &Requirements,
-    deal: Deal<'_>,
+    placer: Placer<'_>,
     progress: impl FnMut(usize, usize),
 ) -> Result<Advice, AnalysisError> {
     requirements.check()?;
@@ -146,7 +146,7 @@ pub fn advise(
         let relaxations = relax::relaxations(requirements);
         return Ok(Advice { answers: vec![], refused: vec![], considered: 0, relaxations });
     }
-    let Search { mut found, considered } = search(requirements, &shapes, deal, progress)?;
+    let Search { mut found, considered } = search(requirements, &shapes, placer, progress)?;
     let refusal =
         |family: &Found| family.refusal().map(|reason| Refused { family: family.family.to_owned(), reason });
     let refused = found.iter().filter_map(refusal).collect();
@@ -221,7 +221,7 @@ const CELL_BYTES: u64 = 128 << 10;
 fn answer(requirements: &Requirements, fit: &Fit) -> Result<Answer, AnalysisError> {
     let (code, costs) = (&*fit.code, &fit.costs);
     let environment = &requirements.environment;
-    let reliability = reliability(code, costs, environment, fit.dealt.as_deref(), ANSWER_PATTERNS)?;
+    let reliability = reliability(code, costs, environment, fit.placed.as_deref(), ANSWER_PATTERNS)?;
     let losses = loss_counts(code, ANSWER_PATTERNS)?;
     let min_cell_bytes = code.w() as u64 * PAGE_BYTES;
     let beyond_distance = losses.get(costs.d).map_or(Some(0.0), |count: &LossCount| count.fraction);
@@ -246,8 +246,8 @@ fn answer(requirements: &Requirements, fit: &Fit) -> Result<Answer, AnalysisErro
 }
 
 /// Whether the stripe survives the loss of any one rack.
-fn survives_any_rack(code: &dyn Code, dealt: &[Vec<BlockIndex>]) -> bool {
-    dealt.iter().all(|blocks| survives(code, blocks))
+fn survives_any_rack(code: &dyn Code, by_rack: &[Vec<BlockIndex>]) -> bool {
+    by_rack.iter().all(|blocks| survives(code, blocks))
 }
 
 #[cfg(test)]

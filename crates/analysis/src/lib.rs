@@ -17,7 +17,7 @@ mod ratio;
 mod reliability;
 mod update_loss;
 
-pub use advise::{Advice, Answer, Deal, MAX_WIDTH, Objective, Refused, Relaxation, Requirements, advise};
+pub use advise::{Advice, Answer, MAX_WIDTH, Objective, Placer, Refused, Relaxation, Requirements, advise};
 pub use chart::{BarChart, BarGroup, ChartBar, Timeline, TimelineGroup, TimelineRow, figures};
 pub use check::{CheckReport, GraphSize, Locality, check};
 pub use compare::{Comparison, Request, Row, STUDIED, Work, compare, csv, work};

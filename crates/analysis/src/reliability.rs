@@ -112,7 +112,7 @@ impl Lifetime {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RackReliability {
     /// The blocks that each rack holds.
-    pub dealt: Vec<Vec<BlockIndex>>,
+    pub by_rack: Vec<Vec<BlockIndex>>,
     /// Blocks in the fullest rack.
     pub blocks_per_rack: usize,
     /// Whether the stripe is decodable without any one rack.
@@ -140,7 +140,7 @@ pub struct Reliability {
     pub racks: Option<RackReliability>,
 }
 
-/// The reliability of a code of known `costs`. `dealt` are the blocks of a stripe by rack (each block in one
+/// The reliability of a code of known `costs`. `by_rack` are the blocks of a stripe by rack (each block in one
 /// rack), or none to ignore racks. Tries at most `max_patterns` losses of a code that is not MDS
 /// ([`crate::MAX_PATTERNS`] take some seconds). Losses that were not tried count as data loss.
 ///
@@ -150,7 +150,7 @@ pub fn reliability(
     code: &dyn Code,
     costs: &Costs,
     environment: &Environment,
-    dealt: Option<&[Vec<BlockIndex>]>,
+    by_rack: Option<&[Vec<BlockIndex>]>,
     max_patterns: u64,
 ) -> Result<Reliability, AnalysisError> {
     environment.check(code)?;
@@ -161,13 +161,13 @@ pub fn reliability(
     let stripes =
         (environment.nodes as f64 * environment.node_bytes / (n as f64 * environment.block_bytes)).ceil();
     let lost_apart = sets_lost_apart(code, environment.nodes, stripes);
-    let racks = dealt.map(|dealt| {
-        check_dealt(code, dealt)?;
-        let survived = Survived::count(code, dealt, max_patterns)?;
+    let racks = by_rack.map(|by_rack| {
+        check_by_rack(code, by_rack)?;
+        let survived = Survived::count(code, by_rack, max_patterns)?;
         Ok::<_, AnalysisError>(RackReliability {
-            dealt: dealt.to_vec(),
-            blocks_per_rack: dealt.iter().map(Vec::len).max().unwrap_or(0),
-            survives_any_rack: dealt.iter().all(|blocks| survives(code, blocks)),
+            by_rack: by_rack.to_vec(),
+            blocks_per_rack: by_rack.iter().map(Vec::len).max().unwrap_or(0),
+            survives_any_rack: by_rack.iter().all(|blocks| survives(code, blocks)),
             stripe: Lifetime::of(rates.chain(&survived).time_to_loss()),
         })
     });
@@ -196,8 +196,8 @@ fn sets_lost_apart(code: &dyn Code, nodes: usize, stripes: f64) -> f64 {
     binomial(nodes, code.n()).map_or(stripes, |sets| stripes.min(sets as f64)).max(1.0)
 }
 
-fn check_dealt(code: &dyn Code, dealt: &[Vec<BlockIndex>]) -> Result<(), AnalysisError> {
-    let mut blocks: Vec<usize> = dealt.iter().flatten().map(|b| usize::from(b.0)).collect();
+fn check_by_rack(code: &dyn Code, by_rack: &[Vec<BlockIndex>]) -> Result<(), AnalysisError> {
+    let mut blocks: Vec<usize> = by_rack.iter().flatten().map(|b| usize::from(b.0)).collect();
     blocks.sort_unstable();
     if blocks.iter().copied().eq(0..code.n()) {
         return Ok(());

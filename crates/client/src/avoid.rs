@@ -12,30 +12,30 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::ClientError;
-use crate::late::{Late, Paces};
+use crate::late::{Late, Learnt};
 use crate::stripe::Nodes;
 
 /// How long a read waits for the rates of links. It can plan without them.
 const RATES_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a read does without a node that was slow, before it tries the node again; doubled each time.
+/// How long a read avoids a node that was slow, before it tries the node again; doubled each time.
 const ASIDE: Duration = Duration::from_secs(10);
 
 /// Nodes and blocks that a read avoids.
 #[derive(Debug)]
 pub(crate) struct Avoid {
     state: Mutex<State>,
-    /// The rates of links that the cluster was told; fetched when something must be decoded.
+    /// The rates of links that the coordinator knows; fetched when something must be decoded.
     rates: OnceCell<Rates>,
     begun: Instant,
-    paces: Mutex<Paces>,
+    learnt: Mutex<Learnt>,
 }
 
 #[derive(Debug)]
 struct State {
     /// Nodes that were slow, and how often.
     slow: BTreeMap<NodeId, (Aside, u32)>,
-    /// Those of them whose blocks were done without.
+    /// Those of them whose blocks were not read for that reason.
     left_aside: BTreeSet<NodeId>,
     nodes: Nodes,
     shunned: BTreeSet<NodeId>,
@@ -44,7 +44,7 @@ struct State {
     desperate: bool,
 }
 
-/// A node that a read does without.
+/// A slow node that a read avoids for a while.
 #[derive(Debug, Clone, Copy)]
 struct Aside {
     late: Late,
@@ -52,7 +52,7 @@ struct Aside {
 }
 
 impl Avoid {
-    /// `rates`: those of the links, if the coordinator has told them already. It has `answered` within this time.
+    /// `rates`: those of the links, if the coordinator's answer had them. `answered`: how long that answer took.
     pub(crate) fn new(nodes: Nodes, rates: Option<Rates>, answered: Duration) -> Self {
         let state = State {
             nodes,
@@ -63,8 +63,8 @@ impl Avoid {
             desperate: false,
         };
         let state = Mutex::new(state);
-        let (begun, paces) = (Instant::now(), Mutex::new(Paces::new(answered)));
-        Self { state, rates: OnceCell::new_with(rates), begun, paces }
+        let (begun, learnt) = (Instant::now(), Mutex::new(Learnt::new(answered)));
+        Self { state, rates: OnceCell::new_with(rates), begun, learnt }
     }
 
     /// Seconds since the read began.
@@ -72,21 +72,21 @@ impl Avoid {
         self.begun.elapsed().as_secs_f64()
     }
 
-    /// What is known of the sources' rates.
-    pub(crate) fn paces(&self) -> MutexGuard<'_, Paces> {
-        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is known of the sources.
+    pub(crate) fn learnt(&self) -> MutexGuard<'_, Learnt> {
+        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does without a node that was late, for a while.
+    /// Avoids a node that was late, for a while.
     pub(crate) fn leave_aside(&self, late: Late) {
-        self.paces().changed(&late, self.now());
+        self.learnt().changed(&late, self.now());
         let mut state = self.state();
         let times = state.slow.get(&late.node).map_or(0, |(_, times)| *times);
         let until = Instant::now() + ASIDE * 2u32.saturating_pow(times.min(10));
         state.slow.insert(late.node, (Aside { late, until }, times + 1));
     }
 
-    /// Does without those of the nodes that the cluster knows to be slow senders.
+    /// Avoids those of the nodes that the coordinator knows to be slow senders.
     pub(crate) fn known_to_be_slow(&self, nodes: &BTreeSet<NodeId>) {
         let Some(rates) = self.rates.get() else { return };
         let until = Instant::now() + ASIDE;
@@ -98,7 +98,7 @@ impl Avoid {
         self.state().slow.extend(aside);
     }
 
-    /// The nodes to do without if that is possible, the slowest first.
+    /// The nodes to avoid if that is possible, the slowest first.
     pub(crate) fn slow(&self) -> Vec<Late> {
         let (state, now) = (self.state(), Instant::now());
         let aside = state.slow.values().filter(|(aside, _)| aside.until > now);
@@ -107,12 +107,12 @@ impl Avoid {
         slow
     }
 
-    /// Blocks of this slow node are done without.
+    /// Blocks of this node are not read, because it is slow.
     pub(crate) fn note_left_aside(&self, node: NodeId) {
         self.state().left_aside.insert(node);
     }
 
-    /// All nodes whose blocks were done without because they were slow.
+    /// All nodes whose blocks were not read because they were slow.
     pub(crate) fn left_aside(&self) -> BTreeSet<NodeId> {
         self.state().left_aside.clone()
     }

@@ -28,7 +28,7 @@ pub(crate) const KEPT_BYTES: usize = 144 << 20;
 const FEW_BYTES: usize = 128 << 10;
 /// so it rests for this long. A pipe has room for what comes meanwhile.
 const REST: Duration = Duration::from_micros(500);
-/// After so many rests in a row that did not help, a piece is read without them.
+/// After this many rests in a row that did not help, a piece is read without them.
 const MOST_USELESS: u32 = 3;
 
 /// Bytes that are read to see whether a stream goes on.

@@ -16,7 +16,8 @@ use crate::late::{Late, ON_THE_WAY, Watch};
 use crate::portion::Portion;
 use crate::span::Span;
 
-/// What may come in vain because attempts are given up: this fraction of the range, and at least so many bytes.
+/// Most bytes that may come in vain because attempts are given up: the range divided by this, and at least
+/// [`LEAST_WASTE`].
 const WASTE: u64 = 4;
 const LEAST_WASTE: u64 = 4 << 20;
 
@@ -78,7 +79,7 @@ impl<'a> Guard<'a> {
             excused.insert(ON_THE_WAY);
         }
         let now = portion.avoid.now();
-        let watch = Watch::new(now, nodes.clone(), &excused, &mut portion.avoid.paces());
+        let watch = Watch::new(now, nodes.clone(), &excused, &mut portion.avoid.learnt());
         let (direct, needed, span_bytes) = (chosen.direct, excused, span.end - span.start);
         Self { portion, view, watch, direct, nodes, needed, span_bytes, from }
     }
@@ -151,14 +152,14 @@ impl<'a> Guard<'a> {
         let left = counters.total.saturating_sub(counters.delivered.load(Relaxed));
         let rest = self.span_bytes.max(left / code.k().max(1) as u64);
         let now = avoid.now();
-        self.watch.look(now, heard, rest, &mut avoid.paces())
+        self.watch.look(now, heard, rest, &mut avoid.learnt())
     }
 
     /// Whether the rest of this attempt comes much sooner without this source.
     fn is_worth(&self, late: &Late, heard: &BTreeMap<NodeId, Heard>) -> bool {
         let of_it = heard.get(&late.node).or_else(|| heard.get(&ON_THE_WAY)).copied().unwrap_or_default();
         let rest = self.span_bytes.saturating_sub(of_it.bytes);
-        !of_it.done && self.portion.avoid.paces().is_worth(late, rest)
+        !of_it.done && self.portion.avoid.learnt().is_worth(late, rest)
     }
 
     /// Whether what came in vain until now allows it, or nothing comes from the source; counts what comes in vain now.

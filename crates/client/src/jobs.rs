@@ -167,7 +167,7 @@ impl Client {
         self.command(NodeCommand { node, action: NodeAction::Wipe, force: true, seconds: 0 }).await
     }
 
-    /// Has no repair of a node's blocks begin by itself for so many seconds.
+    /// Has no repair of a node's blocks begin by itself for this many seconds.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.

@@ -1,16 +1,16 @@
 //! Decides which source of a running read is late: numbers in, verdict out. Reads no clock.
 //!
 //! What to expect of a source is learnt from the others, not configured: each source's rate is measured while the
-//! read waits for it, and the expected rate is their median. A source is held against it only while most others
-//! are ahead of it. If the client's own link is full that is not so for long: a source that is waited for alone then
-//! gets the whole link. Attempts of several portions that go through one node share its link.
+//! read waits for it, and the expected rate is their median. A source is compared with it only while most others
+//! are ahead of the source. If the client's own link is full, that does not last: the last source that the read waits
+//! for gets the whole link. Attempts of several portions that read from one node share its link.
 //!
 //! A source is late when it has held up the read for as long as it takes to start again without it (learnt too:
 //! the time until the first bytes came), and going on with it takes clearly longer than that. A source that is
-//! silent while others deliver is late sooner or later whatever its rate was.
+//! silent while others deliver is late in the end, whatever its rate was.
 //!
-//! Invariants: a pause of this process is held against nobody; a change that did not help lowers the expectation,
-//! so that slowness that no change can cure is not chased again.
+//! Invariants: no source is blamed for a pause of this process; a change of sources that did not help lowers the
+//! expectation, so that a read does not start again and again where no source is faster.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,20 +21,20 @@ use kintsu_runtime::Heard;
 /// How often a running read is looked at.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// Looks that are further apart than this, in seconds, say something about this process only.
+/// If two looks are further apart than this, in seconds, this process was paused, and no source is judged.
 const PAUSE: f64 = 0.04;
 
 /// A source is slow if its rate is below the expected one divided by this.
 const SLOW: f64 = 1.5;
 
-/// The same where other portions may have a larger share of a link: of the client's, while as much comes in total as
+/// The same where other portions may have a larger share of a link: of the client's, while the total rate is as high as
 /// ever, or of the source's, if they read from it too.
 const FAR_SLOWER: f64 = 4.0;
 
 /// Least delay, in seconds, for which a read starts again. Shorter ones are noise.
 const LEAST_DELAY: f64 = 0.05;
 
-/// A source that no other source of its attempt is ahead of must have held up the read so many times longer.
+/// If no other source of its attempt is ahead of a source, it must have held up the read this many times longer.
 const ALONE: f64 = 2.0;
 
 /// Least silence, in seconds, after which a source is late if no rate is known to compare it with.
@@ -43,19 +43,19 @@ const LEAST_SILENCE: f64 = 0.25;
 /// The same in multiples of the time in which sources usually answer.
 const ANSWERS: f64 = 8.0;
 
-/// In this many seconds, what is held against a source fades to half.
+/// In this many seconds, the delay that a source is blamed for fades to half.
 const HALF_LIFE: f64 = 0.25;
 
-/// Over so many seconds it is seen how much comes in total.
+/// The window over which the total rate is measured, in seconds.
 const INFLOW: f64 = 0.05;
 
 /// The shortest time over which a rate is measured once queues have filled, in seconds.
-const PACE: f64 = 0.1;
+const MEASURED_OVER: f64 = 0.1;
 
 /// A change has helped only if the read became this many times faster.
 const BETTER: f64 = 1.3;
 
-/// The source whose verdict this is for, if slices are combined on their way: which node holds them up is not seen.
+/// Stands for all sources if slices are combined on their way: the client cannot see which node holds them up.
 pub(crate) const ON_THE_WAY: NodeId = NodeId::CLIENT;
 
 /// A source that is late.
@@ -82,29 +82,29 @@ impl std::fmt::Display for Late {
 
 /// What a read has learnt about its sources, over all its portions.
 #[derive(Debug)]
-pub(crate) struct Paces {
+pub(crate) struct Learnt {
     sources: BTreeMap<NodeId, Source>,
-    /// When how much came, lately; and the most that came in a second.
+    /// Times and bytes of what came lately; and the highest total rate so far, in bytes a second.
     inflow: VecDeque<(f64, u64)>,
     most: f64,
     /// Seconds until the first bytes of a source, in general.
     answer: f64,
-    /// No more is expected than this.
+    /// Upper limit of the expected rate.
     cap: f64,
-    /// The rate before the last change, whose success is not known yet, and when that was.
+    /// If it is not known yet whether the last change helped: the rate before it, and its time.
     before: Option<(f64, f64)>,
     /// The nodes of each running attempt, and when something last came.
     running: BTreeMap<u64, (BTreeSet<NodeId>, f64)>,
     /// Attempts until now.
     attempts: u64,
-    /// Silences that were waited for in vain, without another source to compare with.
+    /// Changes because of silence; each doubles the patience with a source that is the only one.
     lonely: i32,
 }
 
 /// One source.
 #[derive(Debug, Clone, Copy, Default)]
 struct Source {
-    /// Its rate, in bytes a second, when it was the limit.
+    /// Its rate, in bytes a second, while the read waited for it.
     rate: Option<f64>,
     /// Seconds by which it has held up the read.
     lost: f64,
@@ -120,7 +120,7 @@ pub(crate) struct Watch {
     seen: BTreeMap<NodeId, Seen>,
     begun: f64,
     looked: f64,
-    /// Seconds in which some source was waited for all the time.
+    /// Seconds in which the read waited for some source all the time.
     limited: f64,
 }
 
@@ -153,7 +153,7 @@ impl Step {
     }
 }
 
-impl Paces {
+impl Learnt {
     /// For a cluster that has just answered a call within `answered`.
     pub fn new(answered: Duration) -> Self {
         Self {
@@ -206,7 +206,7 @@ impl Paces {
         self.inflow.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() / INFLOW
     }
 
-    /// A source has shown that it can do this.
+    /// A source has reached this rate.
     fn showed(&mut self, node: NodeId, rate: f64) {
         let known = &mut self.sources.entry(node).or_default().rate;
         *known = Some(known.map_or(rate, |known| known.max(rate)));
@@ -231,9 +231,9 @@ impl Paces {
 
 impl Watch {
     /// For an attempt that begins now and reads from `nodes`. Nothing is expected of the sources `excused`.
-    pub fn new(now: f64, nodes: BTreeSet<NodeId>, excused: &BTreeSet<NodeId>, paces: &mut Paces) -> Self {
-        paces.attempts += 1;
-        let attempt = paces.attempts;
+    pub fn new(now: f64, nodes: BTreeSet<NodeId>, excused: &BTreeSet<NodeId>, learnt: &mut Learnt) -> Self {
+        learnt.attempts += 1;
+        let attempt = learnt.attempts;
         let excused = excused.iter().map(|node| (*node, Seen { excused: true, ..Seen::default() }));
         Self { attempt, nodes, seen: excused.collect(), begun: now, looked: now, limited: 0.0 }
     }
@@ -250,7 +250,7 @@ impl Watch {
         now: f64,
         heard: &BTreeMap<NodeId, Heard>,
         rest: u64,
-        paces: &mut Paces,
+        learnt: &mut Learnt,
     ) -> Vec<Late> {
         let tick = now - self.looked;
         self.looked = now;
@@ -260,10 +260,10 @@ impl Watch {
             self.seen.values_mut().for_each(|seen| seen.bytes = 0);
             return Vec::new();
         }
-        paces.came(now, steps.iter().map(|step| step.bytes).sum(), self.attempt, &self.nodes);
-        self.measure(&steps, now, tick, paces);
+        learnt.came(now, steps.iter().map(|step| step.bytes).sum(), self.attempt, &self.nodes);
+        self.measure(&steps, now, tick, learnt);
         let mut late: Vec<Late> =
-            steps.iter().filter_map(|step| self.judge(step, &steps, tick, rest, paces)).collect();
+            steps.iter().filter_map(|step| self.judge(step, &steps, tick, rest, learnt)).collect();
         late.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         late
     }
@@ -277,17 +277,18 @@ impl Watch {
     }
 
     /// Learns rates: when a queue fills for the first time, and while no other limit than the sources is seen.
-    fn measure(&mut self, steps: &[Step], now: f64, tick: f64, paces: &mut Paces) {
+    fn measure(&mut self, steps: &[Step], now: f64, tick: f64, learnt: &mut Learnt) {
         for step in steps {
             let Some(seen) = self.seen.get_mut(&step.node) else { continue };
             if step.bytes > 0 && step.bytes == step.heard.bytes {
                 // The first bytes of all.
-                paces.answer = (now - self.begun).min((paces.answer * 3.0 + now - self.begun) / 4.0).max(0.0);
+                learnt.answer =
+                    (now - self.begun).min((learnt.answer * 3.0 + now - self.begun) / 4.0).max(0.0);
             }
             if !seen.filled && step.heard.bytes > 0 && step.is_ahead(tick) {
                 seen.filled = true;
                 let rate = step.heard.bytes as f64 / step.heard.took.as_secs_f64().max(1e-6);
-                paces.showed(step.node, rate);
+                learnt.showed(step.node, rate);
             }
         }
         let limited = steps.iter().any(|step| step.waited >= 0.8 * tick);
@@ -296,24 +297,24 @@ impl Watch {
             let Some(seen) = self.seen.get_mut(&step.node) else { continue };
             seen.bytes = if limited { seen.bytes + step.bytes } else { 0 };
         }
-        if self.limited < PACE {
+        if self.limited < MEASURED_OVER {
             return;
         }
         let mut rates = Vec::new();
         for step in steps.iter().filter(|step| !step.heard.done) {
             let Some(seen) = self.seen.get_mut(&step.node) else { continue };
             let rate = std::mem::take(&mut seen.bytes) as f64 / self.limited;
-            paces.showed(step.node, rate);
+            learnt.showed(step.node, rate);
             rates.push(rate);
         }
         self.limited = 0.0;
         // The read is as fast as its slowest source.
         if let Some(rate) = rates.into_iter().reduce(f64::min)
-            && let Some((before, _)) = paces.before.filter(|(_, at)| *at <= self.begun)
+            && let Some((before, _)) = learnt.before.filter(|(_, at)| *at <= self.begun)
         {
-            paces.before = None;
+            learnt.before = None;
             if rate < before * BETTER {
-                paces.cap = paces.cap.min(rate.max(before));
+                learnt.cap = learnt.cap.min(rate.max(before));
             }
         }
     }
@@ -324,7 +325,7 @@ impl Watch {
         steps: &[Step],
         tick: f64,
         rest: u64,
-        paces: &mut Paces,
+        learnt: &mut Learnt,
     ) -> Option<Late> {
         let seen = self.seen.get_mut(&step.node)?;
         if step.heard.done || seen.excused {
@@ -335,30 +336,30 @@ impl Watch {
         let others = steps.iter().filter(|other| other.node != step.node);
         let ahead = others.filter(|other| other.is_ahead(tick)).count();
         let alone = 2 * ahead >= steps.len() - 1;
-        let sharing = paces.sharing(step.node, &self.nodes);
-        let expected = paces.expected(step.node).map(|rate| rate / sharing);
-        let delay = paces.delay() * if steps.len() == 1 { ALONE } else { 1.0 };
+        let sharing = learnt.sharing(step.node, &self.nodes);
+        let expected = learnt.expected(step.node).map(|rate| rate / sharing);
+        let delay = learnt.delay() * if steps.len() == 1 { ALONE } else { 1.0 };
         // A source that has not answered yet may need as long for that as others did.
-        let answers = step.heard.bytes > 0 || self.looked - self.begun > 2.0 * paces.answer;
+        let answers = step.heard.bytes > 0 || self.looked - self.begun > 2.0 * learnt.answer;
         let waited = if alone && answers { step.waited } else { 0.0 };
         let others = steps.iter().filter(|other| other.node != step.node);
-        let is_fair = match others.map(|other| paces.sharing(other.node, &self.nodes)).reduce(f64::min) {
+        let is_fair = match others.map(|other| learnt.sharing(other.node, &self.nodes)).reduce(f64::min) {
             Some(least) => sharing <= least,
-            None => sharing <= 1.0 && paces.lately() * SLOW <= paces.most,
+            None => sharing <= 1.0 && learnt.lately() * SLOW <= learnt.most,
         };
         let clear = if is_fair { SLOW } else { FAR_SLOWER };
-        let lonely = if steps.len() == 1 { 2f64.powi(paces.lonely) } else { 1.0 };
-        let patience = LEAST_SILENCE.max(ANSWERS * paces.answer) * lonely;
+        let lonely = if steps.len() == 1 { 2f64.powi(learnt.lonely) } else { 1.0 };
+        let patience = LEAST_SILENCE.max(ANSWERS * learnt.answer) * lonely;
 
-        let source = paces.sources.entry(step.node).or_default();
+        let source = learnt.sources.entry(step.node).or_default();
         let rate = source.waited(waited, if alone { step.bytes } else { 0 }, tick);
         let due = expected.map(|rate| step.bytes as f64 / rate);
         source.lost = due.map_or(0.0, |due| (source.lost * kept(tick) + waited - due).max(0.0));
         let slow = Late { node: step.node, rate, expected };
         let is_slow = source.lost >= delay
-            && silent < paces.delay() / 2.0
+            && silent < learnt.delay() / 2.0
             && expected.is_some_and(|expected| rate * clear <= expected);
-        if is_slow && paces.is_worth(&slow, rest) {
+        if is_slow && learnt.is_worth(&slow, rest) {
             return Some(slow);
         }
         let compared = alone || (ahead > 0 && silent >= 4.0 * patience);

@@ -1,5 +1,5 @@
 //! The client library: writes objects, reads them (whole, ranges, degraded), and queries and controls the cluster.
-//! Every door (command line, gateways, bindings) is an adapter over it.
+//! Every user interface (command line, gateways, bindings) is an adapter over it.
 //!
 //! [`Client::put`] encodes in this process and sends blocks directly to the nodes that keep them. [`Client::get`]
 //! reads directly from nodes and decodes lost blocks in this process. The coordinator tells where blocks are and

@@ -27,13 +27,13 @@ use crate::span::{Span, spans};
 use crate::stripe::readable;
 use crate::{Client, ClientError};
 
-/// Most attempts in a row that deliver no byte and tell nothing new about a node or block.
+/// Most attempts in a row that deliver no byte and show nothing new about a node or block.
 const MAX_FRUITLESS: usize = 4;
 
 /// A reader that blocks a run for longer than this excuses its nodes: a later stall is not blamed on them.
 const HELD_UP: Duration = Duration::from_secs(2);
 
-/// When everything has come: how long the nodes may take to say that they have ended.
+/// How long the nodes may take to report their end after everything has come.
 const GOODBYE: Duration = Duration::from_millis(250);
 
 /// Most deliveries that wait for the assembler.
@@ -57,6 +57,7 @@ pub(crate) struct Portion {
     pub direct: bool,
 }
 
+/// Why an attempt ended early.
 enum Failure {
     /// A source is late.
     Late(GivenUp),

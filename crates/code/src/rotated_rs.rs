@@ -10,9 +10,9 @@
 //! We use w = 2 rows, because more rows do not read less (four and eight rows read the same share for all shapes
 //! tried, three read more).
 //!
-//! **Distance.** The rotation R has `(R + 1)^2 = 0`, so a determinant over polynomials in R is regular if and only
+//! **Distance.** The rotation R has `(R + 1)^2 = 0`, so a matrix over polynomials in R is regular if and only
 //! if it is regular for R = 1, which gives the matrix `(2^j)^i`. For k <= 20 that matrix is MDS up to m = 4, and
-//! for larger m only with m = 5, k <= 5 and m = 6, k <= 4. Every loss is tried when a code is made, and a code
+//! for larger m only with m = 5, k <= 5 and m = 6, k <= 4. Every loss is tried when a code is constructed, and a code
 //! that is not MDS is refused.
 //!
 //! Source: Khan, Burns, Plank, Pierce, Huang, "Rethinking Erasure Codes for Cloud File Systems", FAST'12,
@@ -45,7 +45,7 @@ const W: usize = 2;
 fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let (n, k) = params.shape()?;
     if n < k + 2 || k < 2 {
-        let expected = "n - k >= 2 parities and k >= 2, or there is nothing to choose from";
+        let expected = "n - k >= 2 and k >= 2, so that a repair can choose between parities";
         return Err(CodeError::invalid("shape of rotated-rs", expected, format!("n={n}, k={k}")));
     }
     let code = Rotated { k, m: n - k };
@@ -125,7 +125,7 @@ impl Rotated {
 mod tests {
     #[test]
     fn parities_after_the_first_take_data_of_the_row_below() {
-        // k = 4, m = 2: parity 1 rotates data 0 and 1; columns d_0[0] d_0[1] d_1[0] ...
+        // k = 4, m = 2: parity 1 rotates data blocks 0 and 1; columns are d_0[0] d_0[1] d_1[0] ...
         let code = crate::parse("rotated-rs:n=6,k=4").unwrap();
         let rows: Vec<_> = (8..12).map(|row| code.generator().row(row).to_vec()).collect();
         let expected = [

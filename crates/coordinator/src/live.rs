@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::meta::{self, StripeRecord};
 use crate::server;
-use crate::service::Door;
+use crate::service::ServedCluster;
 
 pub(crate) struct Live {
     pub cluster: Arc<Cluster>,
@@ -39,9 +39,9 @@ impl Live {
         let addr = listener.local_addr().unwrap();
         let credentials = Credentials::none();
         credentials.join(cluster.id).unwrap();
-        let door = Arc::new(Door::default());
-        door.open(cluster.clone());
-        server::serve(door, listener, &credentials, &cluster.stop);
+        let served = Arc::new(ServedCluster::default());
+        served.open(cluster.clone());
+        server::serve(served, listener, &credentials, &cluster.stop);
         let client = Client::connect(&addr.to_string(), Options::default()).await.unwrap();
         let mut live = Self { cluster, client, addr, agents: Vec::new(), dir };
         for node in 0..nodes {

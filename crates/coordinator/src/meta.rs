@@ -26,7 +26,6 @@ mod enroll;
 mod failure;
 mod fence;
 mod found;
-mod graves;
 mod history;
 mod names;
 mod nodes;
@@ -39,6 +38,7 @@ mod settings;
 pub(crate) mod snapshots;
 mod tables;
 mod together;
+mod tombstones;
 mod version2;
 pub(crate) mod volumes;
 mod write;
@@ -285,7 +285,7 @@ impl Meta {
         done().map_err(|e| self.failure.explain(e))
     }
 
-    /// Commits a transaction of so many operations, after which the history is as given. It becomes durable if it must,
+    /// Commits a transaction of this many operations, after which the history is as given. It becomes durable if it must,
     /// or if too many operations wait for that.
     fn commit(
         &self,

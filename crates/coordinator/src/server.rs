@@ -16,7 +16,7 @@ use crate::driver::{self, Copied};
 use crate::error::{CoordinatorError, Result};
 use crate::meta;
 use crate::restore::{self, Restore, Restored};
-use crate::service::{Door, Service};
+use crate::service::{ServedCluster, Service};
 
 /// How long calls may go on after the coordinator began to end.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ impl Coordinator {
         let stop = CancellationToken::new();
         // If the start fails or is cancelled, the listener ends too.
         let unfinished = stop.clone().drop_guard();
-        let door = Arc::new(Door::default());
+        let served = Arc::new(ServedCluster::default());
         let (listen, restore) = (config.listen, config.restore.clone());
         let (mut server, mut restored) = (None, None);
         match restore {
@@ -51,30 +51,30 @@ impl Coordinator {
             Some(Restore::Auto { wait }) => {
                 meta::refuse_present(&config.dir)?;
                 let (addr, listener) = listener(listen).await?;
-                server = Some((addr, serve(door.clone(), listener, &credentials, &stop)));
+                server = Some((addr, serve(served.clone(), listener, &credentials, &stop)));
                 tracing::warn!("waiting on {addr} for agents that keep copies of the metadata");
-                restored = Some(restore::auto(&config, wait, &door.callers).await?);
+                restored = Some(restore::auto(&config, wait, &served.callers).await?);
             }
         }
         if config.rebuild && config.adopt.is_none() && !meta::present(&config.dir)? {
             if server.is_none() {
                 let (addr, listener) = listener(listen).await?;
-                server = Some((addr, serve(door.clone(), listener, &credentials, &stop)));
+                server = Some((addr, serve(served.clone(), listener, &credentials, &stop)));
                 tracing::warn!("waiting on {addr} for the first agent, to take over the id of its cluster");
             }
-            config.adopt = Some(door.callers.cluster().await);
+            config.adopt = Some(served.callers.cluster().await);
         }
         let shown = credentials.clone();
         let opened = kintsu_wire::ambient::blocking(move || Cluster::open(config, shown)).await;
         let mut cluster = opened.map_err(|e| CoordinatorError::Storage(e.to_string()))??;
         cluster.stop = stop.clone();
         let cluster = Arc::new(cluster);
-        door.open(cluster.clone());
+        served.open(cluster.clone());
         let (addr, server) = match server {
             Some(server) => server,
             None => {
                 let (addr, listener) = listener(listen).await?;
-                (addr, serve(door, listener, &credentials, &stop))
+                (addr, serve(served, listener, &credentials, &stop))
             }
         };
         unfinished.disarm();
@@ -156,12 +156,12 @@ async fn listener(listen: SocketAddr) -> Result<(SocketAddr, TcpListener)> {
 }
 
 pub(crate) fn serve(
-    door: Arc<Door>,
+    served: Arc<ServedCluster>,
     listener: TcpListener,
     credentials: &Credentials,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {
-    let routes = channel::coordinator_routes(Arc::new(Service::new(door)));
+    let routes = channel::coordinator_routes(Arc::new(Service::new(served)));
     let (stop, signal) = (stop.clone(), stop.clone().cancelled_owned());
     let server = channel::serve(routes, credentials.clone(), listener, signal);
     tokio::spawn(async move {

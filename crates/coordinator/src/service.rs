@@ -22,16 +22,16 @@ use crate::restore::Callers;
 /// Progress events that wait for a slow listener; when there are more, they are dropped.
 const EVENTS: usize = 64;
 
-/// Receives the calls. While the metadata are being restored it has no cluster yet.
+/// The cluster whose calls are answered. There is none while the metadata are being restored.
 #[derive(Default)]
-pub struct Door {
+pub struct ServedCluster {
     cluster: OnceLock<Arc<Cluster>>,
     /// The agents that called while there was no cluster.
     pub callers: Callers,
 }
 
-impl Door {
-    /// From now on this cluster answers the calls.
+impl ServedCluster {
+    /// From now on the calls are answered by this cluster.
     pub fn open(&self, cluster: Arc<Cluster>) {
         self.cluster.get_or_init(|| cluster);
     }
@@ -39,13 +39,13 @@ impl Door {
 
 /// The services of one coordinator.
 pub struct Service {
-    door: Arc<Door>,
+    served: Arc<ServedCluster>,
 }
 
 impl Service {
-    /// The services that answer the calls of this door.
-    pub fn new(door: Arc<Door>) -> Self {
-        Self { door }
+    /// The services that answer its calls.
+    pub fn new(served: Arc<ServedCluster>) -> Self {
+        Self { served }
     }
 
     /// The cluster that the handlers work on.
@@ -53,16 +53,16 @@ impl Service {
     /// # Errors
     /// `Unavailable` while there are no metadata, and when their disk has failed.
     fn cluster(&self) -> Result<&Arc<Cluster>, Status> {
-        let cluster = self.door.cluster.get().ok_or_else(|| Status::unavailable(WAITING))?;
+        let cluster = self.served.cluster.get().ok_or_else(|| Status::unavailable(WAITING))?;
         cluster.meta.failure().check()?;
         Ok(cluster)
     }
 
     /// Notes an agent that registers before there are metadata.
     fn note(&self, request: &Request<Register>) {
-        if self.door.cluster.get().is_none() {
+        if self.served.cluster.get().is_none() {
             let Register { control, cluster, .. } = request.get_ref();
-            self.door.callers.note(*control, *cluster);
+            self.served.callers.note(*control, *cluster);
         }
     }
 }
@@ -210,7 +210,7 @@ impl Membership for Service {
     fn heartbeat<'a: 'b, 'b>(&'a self, request: Request<Heartbeat>) -> Answer<'b, HeartbeatReply> {
         Box::pin(async move {
             Peer::of(request.extensions()).demand_node(request.get_ref().node)?;
-            if self.door.cluster.get().is_none() {
+            if self.served.cluster.get().is_none() {
                 // The agent then registers and thereby tells its address.
                 return Ok(Response::new(HeartbeatReply {
                     register_again: true,

@@ -23,7 +23,7 @@ pub enum DagError {
         vertex: Vertex,
     },
     /// A target does not compute what it claims to be.
-    #[error("the graph proves false: {vertex} should carry {expected}, but carries {got}")]
+    #[error("the graph fails its proof: {vertex} should carry {expected}, but carries {got}")]
     False {
         /// The vertex.
         vertex: Vertex,

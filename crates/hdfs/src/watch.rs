@@ -1,5 +1,5 @@
 //! Watching an HDFS from outside: which DataNodes are gone, what is lost with them, and when each lost block is back, whoever
-//! rebuilt it. It changes nothing; a coordinator with agents, `repair`, or HDFS itself mends.
+//! rebuilt it. It changes nothing; a coordinator with agents, `repair`, or HDFS itself repairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub enum Seen {
         missing: usize,
     },
     /// A lost block is there again.
-    Mended {
+    Repaired {
         /// Its file.
         path: String,
         /// Its group.
@@ -196,7 +196,7 @@ impl Picture {
             }
             let (path, group, index) = (group.path.clone(), group.number(), id.index.0);
             let lost_ms = since.elapsed().as_millis() as u64;
-            seen.push(Seen::Mended { path, group, index, bytes, datanode, lost_ms });
+            seen.push(Seen::Repaired { path, group, index, bytes, datanode, lost_ms });
         }
         let blocks = self.lost.len();
         if let Some((since, blocks, bytes)) = self.since.take_if(|_| blocks == 0) {

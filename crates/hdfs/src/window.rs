@@ -15,7 +15,7 @@ use crate::{Agents, Group, HdfsError};
 
 /// What is said when a block turns out to be wrong at its end.
 const DELIVERED: &str =
-    "; what was delivered of it before is wrong too: kintsu hdfs store repair --deep mends it";
+    "; what was delivered of it before is wrong too: kintsu hdfs store repair --deep repairs it";
 
 /// Bytes of blocks, each from the start of the window.
 pub(crate) type Parts = BTreeMap<BlockIndex, Vec<u8>>;

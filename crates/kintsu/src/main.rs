@@ -29,7 +29,7 @@ fn main() -> std::process::ExitCode {
         Ok(cli) => cli,
         Err(error) => return misused(&error),
     };
-    // The library behind the S3 door calls every refused request an error.
+    // The library behind the S3 gateway calls every refused request an error.
     const UNLESS_ASKED: &str = "s3s=off";
     // An experiment breaks things on purpose, so warnings are expected.
     let quiet = matches!(cli.command, cli::Command::Lab { .. });

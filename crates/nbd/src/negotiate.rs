@@ -11,7 +11,7 @@ use crate::option::{Asked, Refused, parse};
 /// Longer data of an option are skipped and refused. Two names and a few queries need less.
 const MAX_OPTION_BYTES: u32 = 32 << 10;
 
-/// What a client was told of the export, and what it chose. Its requests are held against this.
+/// What a client was told of the export, and what it chose. Its requests are checked against this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
     pub size: u64,

@@ -1,4 +1,4 @@
-//! One request: parsed, and held against what the client was told. Nothing here waits or answers.
+//! One request: parsed, and checked against what the client was told. Nothing here waits or answers.
 
 use crate::error::NbdError;
 use crate::negotiate::Session;

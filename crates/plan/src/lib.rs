@@ -35,7 +35,7 @@ pub use program::{
 };
 pub use repair::{Method, MethodRow, Repair, RepairPlan, Stragglers, Widest, optimal, repair, widest};
 pub use stripe::{
-    Capacity, Division, Extent, Layout, LayoutKind, Node, Placement, StripeView, Topology, capacity, dealt,
-    draw, even_cluster, place, place_lost, stripe_on_paper,
+    Capacity, Division, Extent, Layout, LayoutKind, Node, Placement, StripeView, Topology, blocks_by_rack,
+    capacity, draw, even_cluster, place, place_lost, stripe_on_paper,
 };
 pub use traffic::{Link, Rates, SlowSender};

@@ -3,7 +3,7 @@
 //! Before each step a lane of a background run does two things. While slices of users wait for a socket or the disk, it
 //! waits, but not longer than [`YIELD`] after the last of them began to wait, so that a client that takes its slices
 //! slowly does not hold up repairs. Then it keeps the node's limit: background runs together send, receive and read at most
-//! so many bytes a second each. Without a limit and without users a step costs two loads of a number.
+//! this many bytes a second each. Without a limit and without users a step costs two loads of a number.
 //!
 //! Why runs do not block each other: a lane waits here only between steps, holds nothing but its place in the queue of
 //! one limit, and the limit lets it go after a bounded time.
@@ -52,7 +52,7 @@ impl Budget {
 }
 
 impl GiveWay {
-    /// From now on background runs send, receive and read at most so many bytes a second; 0: as many as they can.
+    /// From now on background runs send, receive and read at most this many bytes a second; 0: no limit.
     pub fn limit(&self, bytes_per_second: u64) {
         if self.limit.swap(bytes_per_second, Ordering::Relaxed) != bytes_per_second {
             self.changed.notify_waiters();
@@ -83,7 +83,7 @@ impl GiveWay {
         let _ = timeout_at(until, self.until_free()).await;
     }
 
-    /// Waits until the limit allows a step that sends, receives and reads so many bytes.
+    /// Waits until the limit allows a step that sends, receives and reads this many bytes.
     pub(crate) async fn keep_limit(&self, bytes: [u64; 3]) {
         for (budget, bytes) in self.budgets.iter().zip(bytes) {
             if bytes > 0 && self.is_limited() {

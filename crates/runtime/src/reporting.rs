@@ -1,8 +1,8 @@
 //! Whether a node of a run has fallen silent while the others report: it is cut off.
 //!
-//! How long is too long is learnt from the run itself: some times the longest break that any node has made so far. On
-//! a loaded machine all breaks get longer, so nobody is blamed for the load. Most other nodes must have reported well
-//! after the silent one, so a pause of the conductor is not held against anybody either.
+//! How long is too long is learnt from the run itself: a few times the longest gap between two reports of any node so
+//! far. On a loaded machine all gaps get longer, so nobody is blamed for the load. Most other nodes must have reported
+//! well after the silent one, so nobody is blamed for a pause of the conductor either.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use tokio::time::Instant;
 
-/// A node is cut off after this many times the longest break so far,
-const BREAKS: u32 = 4;
-/// and at the earliest after this long.
+/// A node counts as cut off after this many times the longest gap so far, but not before [`LEAST`].
+const GAPS: u32 = 4;
+/// The shortest silence for which a node counts as cut off.
 const LEAST: Duration = Duration::from_millis(250);
-/// A node is judged, and others are compared with, after this many reports.
+/// A node is judged, and others are compared with it, only after this many reports.
 const REPORTS: u32 = 3;
 
 /// When the nodes of a run were last heard of.
@@ -46,7 +46,7 @@ impl Reporting {
         let own = self.0.get(&node).filter(|own| own.count >= REPORTS)?;
         let others = || self.0.iter().filter(|(other, known)| **other != node && known.count >= REPORTS);
         let longest = self.0.values().map(|known| known.longest).max()?;
-        let limit = (longest * BREAKS).max(LEAST);
+        let limit = (longest * GAPS).max(LEAST);
         let later = others().filter(|(_, known)| known.last.saturating_duration_since(own.last) * 2 >= limit);
         let silent = now.saturating_duration_since(own.last);
         let most = others().count() >= 2 && later.count() * 2 > others().count();
@@ -60,7 +60,7 @@ mod tests {
 
     const X: NodeId = NodeId(0);
 
-    /// Four nodes report every so often; node 0 stops half way. When it counts as cut off, in milliseconds after
+    /// Four nodes report every `every_ms`; those in `stop` stop half way. When node 0 counts as cut off, in milliseconds after
     /// its last report.
     fn found(every_ms: u64, stop: &[u32]) -> Option<u64> {
         let (begun, mut reporting) = (Instant::now(), Reporting::default());
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_is_cut_off_if_it_alone_falls_silent_for_some_usual_breaks() {
+    async fn a_node_is_cut_off_if_it_alone_falls_silent_for_several_gaps() {
         assert_eq!(found(50, &[]), None);
         assert_eq!(found(50, &[0]), Some(250));
         assert_eq!(found(300, &[0]), Some(1200));

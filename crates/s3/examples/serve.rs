@@ -1,4 +1,4 @@
-//! Scratch: a cluster of six nodes and two doors, for judges.
+//! A cluster of six nodes and two gateways, for other programs to test.
 #![allow(clippy::unwrap_used)]
 use kintsu_client::Client;
 use kintsu_cluster::{Cluster, Options};

@@ -15,12 +15,12 @@ use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::PostObjectInput;
 use s3s::{S3ErrorCode, S3Request, S3Result};
 
+use crate::actions::{self, Action, Granted};
 use crate::bucket::{Bucket, POLICY};
 use crate::condition::Circumstances;
-use crate::deeds::{self, Deed, Granted};
-use crate::door::{self, Door};
 use crate::entry::{self, Entry};
 use crate::error::because;
+use crate::gateway::{self, Gateway};
 use crate::keys::{Key, Keys, Right};
 use crate::policy::{Effect, Policy};
 use crate::tags;
@@ -55,13 +55,13 @@ pub(crate) struct Origin {
 
 /// What a request says of itself, for conditions of policies.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Said<'a> {
+pub(crate) struct RequestContext<'a> {
     pub headers: &'a HeaderMap,
     pub query: &'a str,
     pub origin: Option<Origin>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> RequestContext<'a> {
     /// What a request says.
     pub(crate) fn of(headers: &'a HeaderMap, uri: &'a Uri, extensions: &Extensions) -> Self {
         let origin = extensions.get::<Origin>().copied();
@@ -70,18 +70,18 @@ impl<'a> Said<'a> {
 }
 
 /// What somebody wants to do to a bucket, or to a key in it.
-pub(crate) struct Wish<'a> {
+pub(crate) struct AccessRequest<'a> {
     pub caller: &'a Caller,
     pub bucket: &'a Bucket,
     pub key: Option<&'a str>,
     pub version: Option<&'a str>,
-    pub deed: Deed,
-    pub said: Said<'a>,
+    pub action: Action,
+    pub context: RequestContext<'a>,
 }
 
-impl Wish<'_> {
+impl AccessRequest<'_> {
     fn action(&self) -> &'static str {
-        if self.version.is_some() { self.deed.of_version } else { self.deed.action }
+        if self.version.is_some() { self.action.of_version } else { self.action.name }
     }
 
     fn resource(&self) -> String {
@@ -97,10 +97,10 @@ impl Wish<'_> {
         prefix: Option<&'c str>,
     ) -> Circumstances<'c> {
         Circumstances {
-            headers: self.said.headers,
-            query: self.said.query,
-            peer: self.said.origin.map(|origin| origin.peer),
-            tls: self.said.origin.is_some_and(|origin| origin.tls),
+            headers: self.context.headers,
+            query: self.context.query,
+            peer: self.context.origin.map(|origin| origin.peer),
+            tls: self.context.origin.is_some_and(|origin| origin.tls),
             user: self.caller.user(),
             tags,
             prefix,
@@ -110,77 +110,80 @@ impl Wish<'_> {
     /// Whether the caller may list the bucket, and so may know which keys there are.
     fn may_list(&self, policy: Option<&Policy>, public: bool) -> bool {
         let bucket = format!("arn:aws:s3:::{}", self.bucket.name);
-        let said = policy
-            .and_then(|policy| policy.judge(deeds::LIST.action, &bucket, &self.circumstances(&[], self.key)));
+        let effect = policy
+            .and_then(|policy| policy.judge(actions::LIST.name, &bucket, &self.circumstances(&[], self.key)));
         let granted = || self.caller.key.as_ref().is_some_and(|key| key.has(Right::List, &self.bucket.name));
-        said != Some(Effect::Deny)
-            && (said == Some(Effect::Allow)
+        effect != Some(Effect::Deny)
+            && (effect == Some(Effect::Allow)
                 || granted()
                 || self.bucket.acl().gives(self.caller, "READ", public))
     }
 }
 
-impl Door {
+impl Gateway {
     /// Whether a caller may do something.
     ///
     /// # Errors
     /// `AccessDenied`; failures of the cluster.
-    pub(crate) async fn allow(&self, wish: Wish<'_>) -> S3Result<()> {
-        let (bucket, caller, action) = (wish.bucket, wish.caller, wish.action());
+    pub(crate) async fn allow(&self, access: AccessRequest<'_>) -> S3Result<()> {
+        let (bucket, caller, action) = (access.bucket, access.caller, access.action());
         let policy = bucket.fact(POLICY).map(|text| Policy::parse(text, &bucket.name)).transpose()?;
         let mut object = None;
         let mut tags = Vec::new();
         if policy.as_ref().is_some_and(Policy::asks_for_tags) {
-            object = Some(self.wished(&wish).await?);
+            object = Some(self.requested_object(&access).await?);
             let info = object.as_ref().and_then(Option::as_ref);
             tags = tags::parse(info.and_then(|info| Entry(info).fact(entry::TAGS)).unwrap_or_default())?;
         }
-        let said = policy
+        let effect = policy
             .as_ref()
-            .and_then(|policy| policy.judge(action, &wish.resource(), &wish.circumstances(&tags, None)));
+            .and_then(|policy| policy.judge(action, &access.resource(), &access.circumstances(&tags, None)));
         let owns = caller.owns(bucket);
         // An owner who has denied everything to everybody must still be able to take that back.
         let may_repair =
             owns && matches!(action, "s3:GetBucketPolicy" | "s3:PutBucketPolicy" | "s3:DeleteBucketPolicy");
         let denied = || {
             let who = caller.user().unwrap_or("somebody without a key");
-            Err(because(S3ErrorCode::AccessDenied, format!("{who} may not {action} on {}", wish.resource())))
+            Err(because(
+                S3ErrorCode::AccessDenied,
+                format!("{who} may not {action} on {}", access.resource()),
+            ))
         };
-        if said == Some(Effect::Deny) && !may_repair {
+        if effect == Some(Effect::Deny) && !may_repair {
             return denied();
         }
-        if owns || caller.key.as_ref().is_some_and(|key| key.has(wish.deed.right, &bucket.name)) {
+        if owns || caller.key.as_ref().is_some_and(|key| key.has(access.action.right, &bucket.name)) {
             return Ok(());
         }
         let blocks = bucket.blocks();
         let restricted = blocks.restrict_public_buckets == Some(true);
-        if said == Some(Effect::Allow) && !(restricted && policy.as_ref().is_some_and(Policy::is_public)) {
+        if effect == Some(Effect::Allow) && !(restricted && policy.as_ref().is_some_and(Policy::is_public)) {
             return Ok(());
         }
         let public = blocks.ignore_public_acls != Some(true) && !restricted;
-        let given = match wish.deed.granted {
+        let given = match access.action.granted {
             Granted::Never => false,
             Granted::Bucket(_) | Granted::Object(_) if bucket.is_enforced() => false,
             Granted::Bucket(right) => bucket.acl().gives(caller, right, public),
             Granted::Object(right) => {
                 let found = match object {
                     Some(found) => found,
-                    None => self.wished(&wish).await?,
+                    None => self.requested_object(&access).await?,
                 };
                 match found {
                     Some(info) => Entry(&info).acl(bucket).gives(caller, right, public),
                     // The operation says that there is none.
-                    None => wish.may_list(policy.as_ref(), public),
+                    None => access.may_list(policy.as_ref(), public),
                 }
             }
         };
         if given { Ok(()) } else { denied() }
     }
 
-    /// The object that a wish is about, if there is one.
-    async fn wished(&self, wish: &Wish<'_>) -> S3Result<Option<ObjectInfo>> {
-        let Some(key) = wish.key else { return Ok(None) };
-        match self.version(wish.bucket, key, wish.version).await {
+    /// The object that a request is about, if there is one.
+    async fn requested_object(&self, access: &AccessRequest<'_>) -> S3Result<Option<ObjectInfo>> {
+        let Some(key) = access.key else { return Ok(None) };
+        match self.version(access.bucket, key, access.version).await {
             Ok((_, info)) => Ok(Some(info)),
             Err(error) => match error.code() {
                 S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchVersion | S3ErrorCode::MethodNotAllowed => {
@@ -206,13 +209,13 @@ impl S3Auth for Secrets {
 }
 
 /// Checks requests.
-pub(crate) struct Gate(pub Arc<Door>);
+pub(crate) struct AccessCheck(pub Arc<Gateway>);
 
 #[async_trait]
-impl S3Access for Gate {
+impl S3Access for AccessCheck {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let door = &self.0;
-        let key = cx.credentials().and_then(|known| door.keys.find(&known.access_key));
+        let gateway = &self.0;
+        let key = cx.credentials().and_then(|known| gateway.keys.find(&known.access_key));
         let caller = Arc::new(Caller { key });
         cx.extensions_mut().insert(caller.clone());
         let operation = cx.s3_op().name().to_owned();
@@ -236,7 +239,7 @@ impl S3Access for Gate {
                 "Content-MD5: expected the base64 of 16 bytes, got nothing",
             ));
         }
-        let found = Arc::new(door.bucket(&bucket).await?);
+        let found = Arc::new(gateway.bucket(&bucket).await?);
         cx.extensions_mut().insert(found.clone());
         let expected = cx.headers().get("x-amz-expected-bucket-owner");
         if expected.is_some_and(|expected| expected.as_bytes() != found.owner().as_bytes()) {
@@ -250,28 +253,29 @@ impl S3Access for Gate {
         let origin = cx.extensions_mut().get::<Origin>().copied();
         let query = cx.uri().query().unwrap_or_default();
         let version = query.split('&').find_map(|pair| pair.strip_prefix("versionId="));
-        door.allow(Wish {
-            caller: &caller,
-            bucket: &found,
-            key: cx.s3_path().get_object_key(),
-            version: version.filter(|version| !version.is_empty()),
-            deed: deeds::of(&operation),
-            said: Said { headers: cx.headers(), query, origin },
-        })
-        .await
+        gateway
+            .allow(AccessRequest {
+                caller: &caller,
+                bucket: &found,
+                key: cx.s3_path().get_object_key(),
+                version: version.filter(|version| !version.is_empty()),
+                action: actions::of(&operation),
+                context: RequestContext { headers: cx.headers(), query, origin },
+            })
+            .await
     }
 
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
-        let said = Said::of(&request.headers, &request.uri, &request.extensions);
-        let wish = Wish {
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
+        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
+        let access = AccessRequest {
             caller: &caller,
             bucket: &bucket,
             key: Some(&request.input.key),
             version: None,
-            deed: deeds::WRITE,
-            said,
+            action: actions::WRITE,
+            context,
         };
-        self.0.allow(wish).await
+        self.0.allow(access).await
     }
 }

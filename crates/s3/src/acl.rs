@@ -9,9 +9,9 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::access::Caller;
 use crate::bucket::{self, Bucket};
-use crate::door::{self, Door};
 use crate::entry::{self, Entry};
 use crate::error::{because, invalid};
+use crate::gateway::{self, Gateway};
 
 const EVERYBODY: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
 const AUTHENTICATED: &str = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers";
@@ -196,7 +196,7 @@ impl Asked {
     }
 }
 
-impl Door {
+impl Gateway {
     /// The list that a request asks for; `None`: it asks for none.
     ///
     /// # Errors
@@ -305,7 +305,7 @@ impl Door {
         &self,
         request: S3Request<GetBucketAclInput>,
     ) -> S3Result<S3Response<GetBucketAclOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let grants = Some(bucket.acl().shown());
         Ok(S3Response::new(GetBucketAclOutput { grants, owner: Some(entry::owner_of(bucket.owner())) }))
     }
@@ -315,7 +315,7 @@ impl Door {
         &self,
         request: S3Request<PutBucketAclInput>,
     ) -> S3Result<S3Response<PutBucketAclOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         if bucket.is_enforced() {
             return Err(no_lists());
@@ -334,7 +334,7 @@ impl Door {
         &self,
         request: S3Request<GetObjectAclInput>,
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
         let entry = Entry(&info);
@@ -350,7 +350,7 @@ impl Door {
         &self,
         request: S3Request<PutObjectAclInput>,
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         if bucket.is_enforced() {
             return Err(no_lists());

@@ -20,7 +20,7 @@ use tokio::time::{Sleep, sleep};
 use crate::entry::{algorithms, values};
 use crate::error::because;
 
-/// Bodies that are longer than this are digested on another thread while they are read, so many bytes at a time or more.
+/// Bodies that are longer than this are digested on another thread while they are read, in batches of at least this size.
 const BATCH: usize = 256 << 10;
 
 /// If this many bytes wait for their digests, reading waits too.

@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::acl::Acl;
-use crate::door::Door;
 use crate::error::{because, of};
+use crate::gateway::Gateway;
 use crate::names;
 
 /// The fact that names who made it.
@@ -124,7 +124,7 @@ impl Bucket {
     }
 }
 
-impl Door {
+impl Gateway {
     /// The bucket as it is now.
     ///
     /// # Errors

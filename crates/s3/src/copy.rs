@@ -1,4 +1,4 @@
-//! Objects become others: a copy reads and stores the bytes in the cluster, through this process, with bounded memory.
+//! Copies of objects and of parts: the bytes are read and stored through this process, with bounded memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,16 +8,16 @@ use kintsu_wire::message::Attributes;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::access::{Caller, Said, Wish};
+use crate::access::{AccessRequest, Caller, RequestContext};
 use crate::acl::Asked;
 use crate::body::{Claims, Intake};
-use crate::door::{self, Door};
 use crate::entry::{self, Entry};
 use crate::error::{because, invalid};
+use crate::gateway::{self, Gateway};
 use crate::get::{self, Conditions};
 use crate::multipart::checked_number;
 use crate::put::{self, Headers, Place, Storing};
-use crate::{deeds, lock, names, tags};
+use crate::{actions, lock, names, tags};
 
 /// An object that is copied.
 struct Source {
@@ -28,12 +28,12 @@ struct Source {
     version: Option<String>,
 }
 
-impl Door {
+impl Gateway {
     /// The source of a copy, if the caller may read it and the conditions hold.
     async fn source(
         &self,
         caller: &Caller,
-        said: Said<'_>,
+        context: RequestContext<'_>,
         from: CopySource,
         conditions: Conditions,
     ) -> S3Result<Source> {
@@ -45,8 +45,15 @@ impl Door {
         };
         let source = self.bucket(&bucket).await?;
         let version = version_id.as_deref().filter(|version| !version.is_empty());
-        let wish = Wish { caller, bucket: &source, key: Some(&key), version, deed: deeds::READ, said };
-        self.allow(wish).await?;
+        let access = AccessRequest {
+            caller,
+            bucket: &source,
+            key: Some(&key),
+            version,
+            action: actions::READ,
+            context,
+        };
+        self.allow(access).await?;
         let found = self.find(&source, &key, version, 0).await?;
         conditions.judge(Entry(found.info())).map_err(|error| match error.code() {
             S3ErrorCode::NotModified => because(S3ErrorCode::PreconditionFailed, "the source does not match"),
@@ -61,8 +68,8 @@ impl Door {
         &self,
         request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
-        let said = Said::of(&request.headers, &request.uri, &request.extensions);
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
+        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
         let input = request.input;
         names::checked_key(&input.key)?;
         put::refuse_encryption(
@@ -83,7 +90,7 @@ impl Door {
             if_modified_since: input.copy_source_if_modified_since,
             if_unmodified_since: input.copy_source_if_unmodified_since,
         };
-        let source = self.source(&caller, said, input.copy_source, conditions).await?;
+        let source = self.source(&caller, context, input.copy_source, conditions).await?;
         let info = source.found.info().clone();
         let entry = Entry(&info);
         let replace = match input.metadata_directive.as_ref().map(MetadataDirective::as_str) {
@@ -165,8 +172,8 @@ impl Door {
         &self,
         request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
-        let said = Said::of(&request.headers, &request.uri, &request.extensions);
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
+        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
         let input = request.input;
         checked_number(input.part_number)?;
         let upload = self.upload(&bucket, &input.key, &input.upload_id).await?;
@@ -176,7 +183,7 @@ impl Door {
             if_modified_since: input.copy_source_if_modified_since,
             if_unmodified_since: input.copy_source_if_unmodified_since,
         };
-        let source = self.source(&caller, said, input.copy_source, conditions).await?;
+        let source = self.source(&caller, context, input.copy_source, conditions).await?;
         let info = source.found.info().clone();
         let range = part_of(input.copy_source_range.as_deref(), info.size)?;
         let storing = Storing {
@@ -207,7 +214,7 @@ impl Door {
 
     async fn copied(&self, from: Found, range: Range<u64>, storing: &Storing) -> S3Result<put::Stored> {
         let len = range.end - range.start;
-        // Both ways at once: a copy that has one half and waits for the other would hold up others for nothing.
+        // For the read and the write at once: a copy that has one and waits for the other would block others in vain.
         let memory = self.memory(put::memory_of(Some(len)) + get::memory_of(len)).await?;
         let body = match len {
             0 => StreamingBlob::from(s3s::Body::empty()),

@@ -10,8 +10,8 @@ use s3s::dto::*;
 use s3s::{Body, HttpResponse, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::bucket::{self, written};
-use crate::door::{self, Door};
 use crate::error::because;
+use crate::gateway::{self, Gateway};
 use crate::keys::matches;
 
 const METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
@@ -100,7 +100,7 @@ fn check(rule: &CORSRule) -> S3Result<()> {
     }
 }
 
-impl Door {
+impl Gateway {
     /// The rule of a bucket that fits, if the bucket exists and has one.
     async fn crossing_rule(&self, crossing: &Crossing) -> S3Result<Option<CORSRule>> {
         let rules = self.bucket(&crossing.bucket).await?.document::<CORSConfiguration>(bucket::CORS);
@@ -142,7 +142,7 @@ impl Door {
         &self,
         request: S3Request<GetBucketCorsInput>,
     ) -> S3Result<S3Response<GetBucketCorsOutput>> {
-        let rules = door::bucket(&request.extensions)?.document::<CORSConfiguration>(bucket::CORS);
+        let rules = gateway::bucket(&request.extensions)?.document::<CORSConfiguration>(bucket::CORS);
         let none = || because(S3ErrorCode::NoSuchCORSConfiguration, "the bucket has no CORS rules");
         let cors_rules = Some(rules.ok_or_else(none)?.cors_rules);
         Ok(S3Response::new(GetBucketCorsOutput { cors_rules }))
@@ -153,7 +153,7 @@ impl Door {
         &self,
         request: S3Request<PutBucketCorsInput>,
     ) -> S3Result<S3Response<PutBucketCorsOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let rules = request.input.cors_configuration;
         if rules.cors_rules.is_empty() || rules.cors_rules.len() > MOST_RULES {
             let text = format!("expected 1 to {MOST_RULES} rules, got {}", rules.cors_rules.len());
@@ -169,7 +169,7 @@ impl Door {
         &self,
         request: S3Request<DeleteBucketCorsInput>,
     ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         self.set_bucket(&bucket, [(bucket::CORS, None)]).await?;
         Ok(S3Response::with_status(DeleteBucketCorsOutput::default(), http::StatusCode::NO_CONTENT))
     }

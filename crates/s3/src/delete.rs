@@ -4,12 +4,12 @@ use kintsu_wire::message::{Attributes, Change, Changed, Check, ObjectInfo, Step}
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::access::{Said, Wish};
+use crate::access::{AccessRequest, RequestContext};
 use crate::bucket::{self, Bucket, Versioning};
-use crate::door::{self, Door};
 use crate::entry::{self, Entry};
 use crate::error::{because, of};
-use crate::{deeds, lock, names};
+use crate::gateway::{self, Gateway};
+use crate::{actions, lock, names};
 
 /// Most objects in one request.
 const MOST: usize = 1000;
@@ -61,7 +61,7 @@ impl Only {
     }
 }
 
-impl Door {
+impl Gateway {
     /// Deletes a key or one of its versions. `bypass`: also one that is locked in governance mode.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Door {
         &self,
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let asked = request.input.bypass_governance_retention;
         let bypass = self.bypasses(&request, asked, Some(&request.input.key)).await?;
         let input = request.input;
@@ -198,7 +198,7 @@ impl Door {
         &self,
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let bypass = self.bypasses(&request, request.input.bypass_governance_retention, None).await?;
         let Delete { objects, quiet } = request.input.delete;
         if objects.is_empty() || objects.len() > MOST {
@@ -215,15 +215,15 @@ impl Door {
         };
         let mut steps = Vec::new();
         for object in objects {
-            let wish = Wish {
+            let access = AccessRequest {
                 caller: &caller,
                 bucket: &bucket,
                 key: Some(&object.key),
                 version: object.version_id.as_deref(),
-                deed: deeds::REMOVE,
-                said: Said::of(&request.headers, &request.uri, &request.extensions),
+                action: actions::REMOVE,
+                context: RequestContext::of(&request.headers, &request.uri, &request.extensions),
             };
-            let allowed = self.allow(wish).await;
+            let allowed = self.allow(access).await;
             let known = allowed.and_then(|()| names::checked_key(&object.key));
             let done = match known {
                 Err(error) => Err(error),

@@ -79,7 +79,7 @@ impl<'o> Entry<'o> {
         self.fact(name).map(str::to_owned)
     }
 
-    /// The entity tag. An object that came through another door has one of its checksum and size.
+    /// The entity tag. An object that was not put by S3 has one of its checksum and size.
     pub(crate) fn etag(self) -> String {
         let made = || {
             let sum = self.0.checksum.map_or(self.0.id, |sum| sum.0);

@@ -11,7 +11,7 @@ use s3s::{S3Error, S3ErrorCode};
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum S3DoorError {
+pub enum S3GatewayError {
     /// It cannot listen there.
     #[error("cannot listen on {on}: {source}")]
     Listen {

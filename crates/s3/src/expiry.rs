@@ -1,5 +1,6 @@
-//! Carries out lifecycle rules: from time to time each bucket with rules is gone through, and what has ended is removed as
-//! a client would remove it, if it is still what was judged. Several doors may do so at once. Locked versions stay.
+//! Carries out lifecycle rules: from time to time each bucket with rules is searched, and what has expired is removed as
+//! a client would remove it, unless it has changed since it was looked at. Several gateways may do so at once. Locked
+//! versions stay.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bucket::{Bucket, Versioning};
 use crate::delete::Only;
-use crate::door::Door;
 use crate::entry::Entry;
 use crate::error::of;
+use crate::gateway::Gateway;
 use crate::lifecycle::{Rule, after_days, rules};
 use crate::names;
 
 /// Names in one page of a listing.
 const PAGE: u32 = 1000;
 
-/// How often buckets are gone through: an hour, or with the short days of tests once in a tenth of a day.
+/// The time between two searches of all buckets: an hour, or with the short days of tests a tenth of a day.
 fn pause(day: Duration) -> Duration {
     (day / 10).clamp(Duration::from_secs(1), Duration::from_secs(3600))
 }
@@ -37,7 +38,7 @@ struct Versions {
     all: Vec<ObjectInfo>,
 }
 
-impl Door {
+impl Gateway {
     /// Carries out the rules of all buckets until the server ends.
     pub(crate) async fn expire(self: Arc<Self>, ending: CancellationToken) {
         let pause = pause(self.config.day);

@@ -17,15 +17,15 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::body::from_queue;
 use crate::bucket::Bucket;
-use crate::door::{self, Door};
 use crate::entry::{self, Entry, algorithms, values};
 use crate::error::{because, invalid};
+use crate::gateway::{self, Gateway};
 use crate::{lifecycle, names, sums, tags};
 
 /// Memory of a read: what the client library reads ahead.
 const READ_BYTES: u64 = 24 << 20;
 
-/// The memory that a read of so many bytes needs.
+/// The memory that a read of this many bytes needs.
 pub(crate) fn memory_of(len: u64) -> usize {
     READ_BYTES.min(len) as usize
 }
@@ -170,7 +170,7 @@ fn wanted(entry: Entry<'_>, range: Option<&s3s::dto::Range>, part: Option<i32>) 
     Ok(Wanted { header: of(range.clone()), range, parts: count })
 }
 
-impl Door {
+impl Gateway {
     /// A stream of bytes of an object that was found.
     pub(crate) fn bytes(
         &self,
@@ -232,7 +232,7 @@ impl Door {
         &self,
         request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let at = match input.range {
             Some(s3s::dto::Range::Int { first, .. }) => first,
@@ -290,7 +290,7 @@ impl Door {
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
         let entry = Entry(&info);
@@ -342,7 +342,7 @@ impl Door {
         &self,
         request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
         let entry = Entry(&info);
@@ -445,7 +445,7 @@ pub(crate) fn algorithms_of(sums: &Checksum) -> Option<Vec<ChecksumAlgorithm>> {
     (!names.is_empty()).then_some(names)
 }
 
-impl Door {
+impl Gateway {
     /// Looks up a version of a key to read it from a byte on.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Deserialize;
 
-use crate::S3DoorError;
+use crate::S3GatewayError;
 
 /// The file is looked at this often at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ impl Keys {
     ///
     /// # Errors
     /// It cannot be read; it has no key, an access key twice, a short secret, or something unknown.
-    pub fn read(path: &Path) -> Result<Self, S3DoorError> {
+    pub fn read(path: &Path) -> Result<Self, S3GatewayError> {
         let stamp = stamp(path);
         let table = parse(path)?;
         let seen = Mutex::new(Seen { looked: Instant::now(), stamp });
@@ -190,15 +190,15 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     Some((known.modified().ok()?, known.len()))
 }
 
-fn parse(path: &Path) -> Result<Table, S3DoorError> {
+fn parse(path: &Path) -> Result<Table, S3GatewayError> {
     let read = std::fs::read_to_string(path);
-    let text = read.map_err(|source| S3DoorError::ReadKeys { path: path.to_owned(), source })?;
+    let text = read.map_err(|source| S3GatewayError::ReadKeys { path: path.to_owned(), source })?;
     parse_text(path, &text)
 }
 
 /// The keys in this text of a file.
-pub(crate) fn parse_text(path: &Path, text: &str) -> Result<Table, S3DoorError> {
-    let bad = |expected: &str, got: String| S3DoorError::BadKeys {
+pub(crate) fn parse_text(path: &Path, text: &str) -> Result<Table, S3GatewayError> {
+    let bad = |expected: &str, got: String| S3GatewayError::BadKeys {
         path: path.to_owned(),
         expected: expected.to_owned(),
         got,
@@ -288,7 +288,7 @@ mod tests {
             let error = Keys::read(&path).unwrap_err().to_string();
             assert!(!error.contains("0123456789"), "{error}");
         }
-        assert!(matches!(Keys::read(&dir.path().join("none")), Err(S3DoorError::ReadKeys { .. })));
+        assert!(matches!(Keys::read(&dir.path().join("none")), Err(S3GatewayError::ReadKeys { .. })));
     }
 
     #[test]

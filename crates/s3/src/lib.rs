@@ -1,11 +1,11 @@
-//! A server of the S3 protocol over a cluster: a door, like the NBD server and the command line.
+//! A server of the S3 protocol over a cluster: a gateway for its clients, as the NBD server is for those of volumes.
 //!
-//! In order of reading: `server` (connections and their limits), `keys` (who may call), `deeds`, `policy`, `condition`, `acl`,
-//! `public` and `access` (who may do what), `door` (the table of operations), `names` (what is kept under which name), `bucket` and `entry` (what is known of
+//! In order of reading: `server` (connections and their limits), `keys` (who may call), `actions`, `policy`, `condition`, `acl`,
+//! `public` and `access` (who may do what), `gateway` (the table of operations), `names` (what is kept under which name), `bucket` and `entry` (what is known of
 //! buckets and objects), `body` (bytes that come), then the operations: `put`, `get`, `list`, `delete`, `versions`,
 //! `multipart`, `copy`, `settings`, `cors`, `lock`, `lifecycle` and `expiry`. What is served and what is not: `docs/s3.md`; why it is built so: `docs/adr/0013-s3.md`.
 //!
-//! Invariants: everything that must outlive a request is in the cluster, so several doors may serve the same buckets. What
+//! Invariants: everything that must outlive a request is in the cluster, so several gateways may serve the same buckets. What
 //! a request decides from (a condition, the newest version, an upload) is checked again in the transaction that carries it
 //! out. The memory for bytes of objects is bounded by [`Limits::memory_bytes`], whatever clients do.
 //!
@@ -14,19 +14,19 @@
 
 mod access;
 mod acl;
+mod actions;
 mod body;
 mod bucket;
 mod condition;
 mod copy;
 mod cors;
-mod deeds;
 mod delete;
-mod door;
 mod entry;
 mod error;
 mod expiry;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod gateway;
 mod get;
 mod keys;
 mod lifecycle;
@@ -44,7 +44,7 @@ mod sums;
 mod tags;
 mod versions;
 
-pub use door::Config;
-pub use error::S3DoorError;
+pub use error::S3GatewayError;
+pub use gateway::Config;
 pub use keys::Keys;
 pub use server::{Limits, Listen, Server};

@@ -7,9 +7,9 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::bucket::{self, Bucket, written};
-use crate::door::{self, Door};
 use crate::entry::{self, Entry};
 use crate::error::{because, invalid};
+use crate::gateway::{self, Gateway};
 use crate::tags;
 
 /// The length of a day, unless a test makes it shorter.
@@ -202,14 +202,14 @@ fn checked(mut rules: Vec<LifecycleRule>) -> S3Result<Vec<LifecycleRule>> {
     Ok(rules)
 }
 
-impl Door {
+impl Gateway {
     /// `GetBucketLifecycleConfiguration`.
     pub(crate) async fn get_bucket_lifecycle_configuration(
         &self,
         request: S3Request<GetBucketLifecycleConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
         let kept =
-            door::bucket(&request.extensions)?.document::<BucketLifecycleConfiguration>(bucket::LIFECYCLE);
+            gateway::bucket(&request.extensions)?.document::<BucketLifecycleConfiguration>(bucket::LIFECYCLE);
         let none = || because(S3ErrorCode::NoSuchLifecycleConfiguration, "the bucket has no lifecycle rules");
         let rules = Some(kept.ok_or_else(none)?.rules);
         Ok(S3Response::new(GetBucketLifecycleConfigurationOutput {
@@ -223,7 +223,7 @@ impl Door {
         &self,
         request: S3Request<PutBucketLifecycleConfigurationInput>,
     ) -> S3Result<S3Response<PutBucketLifecycleConfigurationOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let sent = request.input.lifecycle_configuration.map(|sent| sent.rules).unwrap_or_default();
         let rules = BucketLifecycleConfiguration { rules: checked(sent)? };
         self.set_bucket(&bucket, [(bucket::LIFECYCLE, written(&rules)?)]).await?;
@@ -235,7 +235,7 @@ impl Door {
         &self,
         request: S3Request<DeleteBucketLifecycleInput>,
     ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         self.set_bucket(&bucket, [(bucket::LIFECYCLE, None)]).await?;
         Ok(S3Response::with_status(DeleteBucketLifecycleOutput::default(), http::StatusCode::NO_CONTENT))
     }

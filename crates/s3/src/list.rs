@@ -5,9 +5,9 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
 use crate::bucket::Bucket;
-use crate::door::{self, Door};
 use crate::entry::Entry;
 use crate::error::{invalid, of};
+use crate::gateway::{self, Gateway};
 use crate::names;
 
 /// Most keys and prefixes in one answer.
@@ -57,7 +57,7 @@ struct Page {
     last: Option<String>,
 }
 
-impl Door {
+impl Gateway {
     async fn page(
         &self,
         bucket: &Bucket,
@@ -103,7 +103,7 @@ impl Door {
         &self,
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let (most, show) = (most(input.max_keys)?, Shown::new(input.encoding_type.as_ref())?);
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
@@ -133,7 +133,7 @@ impl Door {
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let (most, show) = (most(input.max_keys)?, Shown::new(input.encoding_type.as_ref())?);
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());

@@ -1,7 +1,7 @@
 //! Object lock: versions that stay until a date (retention) or until somebody lets go (legal hold).
 //!
 //! A lock is a fact of the version. Whoever removes the version or changes the lock has the transaction check that the
-//! lock is still the one that was judged. A lock binds clients of S3, at all doors; `kintsu rm` does not know it.
+//! lock is still the one that was judged. A lock binds clients of S3, at all gateways; `kintsu rm` does not know it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -10,12 +10,12 @@ use kintsu_wire::message::Check;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::access::{Said, Wish};
+use crate::access::{AccessRequest, RequestContext};
+use crate::actions;
 use crate::bucket::{self, Bucket, Versioning, written};
-use crate::deeds;
-use crate::door::{self, Door};
 use crate::entry::{self, Entry, retained};
 use crate::error::{because, invalid};
+use crate::gateway::{self, Gateway};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -179,7 +179,7 @@ fn may_change(entry: Entry<'_>, new: &ObjectLockRetention, bypass: bool) -> S3Re
     }
 }
 
-impl Door {
+impl Gateway {
     /// Whether a request asks to pass by governance mode, and its caller may.
     pub(crate) async fn bypasses<T>(
         &self,
@@ -190,10 +190,11 @@ impl Door {
         if asked != Some(true) {
             return Ok(false);
         }
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
-        let said = Said::of(&request.headers, &request.uri, &request.extensions);
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
+        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
         let (caller, bucket) = (&*caller, &*bucket);
-        self.allow(Wish { caller, bucket, key, version: None, deed: deeds::BYPASS, said }).await?;
+        self.allow(AccessRequest { caller, bucket, key, version: None, action: actions::BYPASS, context })
+            .await?;
         Ok(true)
     }
 
@@ -202,7 +203,7 @@ impl Door {
         &self,
         request: S3Request<GetObjectLockConfigurationInput>,
     ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
-        let config = door::bucket(&request.extensions)?.document(bucket::LOCK);
+        let config = gateway::bucket(&request.extensions)?.document(bucket::LOCK);
         let none =
             || because(S3ErrorCode::ObjectLockConfigurationNotFoundError, "the bucket has no object lock");
         let object_lock_configuration = Some(config.ok_or_else(none)?);
@@ -214,7 +215,7 @@ impl Door {
         &self,
         request: S3Request<PutObjectLockConfigurationInput>,
     ) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let config = request.input.object_lock_configuration;
         let config = config.ok_or_else(|| malformed("body", "an ObjectLockConfiguration", "none"))?;
         checked(&config)?;
@@ -231,7 +232,7 @@ impl Door {
         &self,
         request: S3Request<GetObjectRetentionInput>,
     ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         needs_lock(&bucket)?;
         let input = request.input;
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
@@ -245,7 +246,7 @@ impl Door {
         &self,
         request: S3Request<PutObjectRetentionInput>,
     ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         needs_lock(&bucket)?;
         let asked = request.input.bypass_governance_retention;
         let bypass = self.bypasses(&request, asked, Some(&request.input.key)).await?;
@@ -273,7 +274,7 @@ impl Door {
         &self,
         request: S3Request<GetObjectLegalHoldInput>,
     ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         needs_lock(&bucket)?;
         let input = request.input;
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
@@ -287,7 +288,7 @@ impl Door {
         &self,
         request: S3Request<PutObjectLegalHoldInput>,
     ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         needs_lock(&bucket)?;
         let input = request.input;
         let status = input.legal_hold.and_then(|hold| hold.status);

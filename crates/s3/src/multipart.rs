@@ -14,9 +14,9 @@ use crate::acl::Asked;
 use crate::body::{Claims, Intake, hex, unhex};
 use crate::bucket::Bucket;
 use crate::delete::{TRIES, crowded};
-use crate::door::{self, Door};
 use crate::entry::{self, Entry, values};
 use crate::error::{because, invalid, of};
+use crate::gateway::{self, Gateway};
 use crate::list::{Shown, most};
 use crate::put::{self, Conditions, Headers, Place, Stored, Storing};
 use crate::{lock, names, settings, sums};
@@ -80,7 +80,7 @@ fn new_id(now: u64) -> S3Result<String> {
     Ok(format!("{now:08x}{}", hex(&random)))
 }
 
-impl Door {
+impl Gateway {
     /// An upload.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Door {
         &self,
         request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let input = request.input;
         names::checked_key(&input.key)?;
         put::refuse_encryption(
@@ -163,7 +163,7 @@ impl Door {
         &self,
         request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         checked_number(input.part_number)?;
         let upload = self.upload(&bucket, &input.key, &input.upload_id).await?;
@@ -208,7 +208,7 @@ impl Door {
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let mut bucket = door::bucket(&request.extensions)?;
+        let mut bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let conditions = Conditions { if_match: input.if_match, if_none_match: input.if_none_match };
         let wanted = input.multipart_upload.and_then(|list| list.parts).unwrap_or_default();
@@ -286,7 +286,7 @@ impl Door {
         &self,
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let upload = self.upload(&bucket, &input.key, &input.upload_id).await?;
         if !self.abort(&upload.info, &upload.id).await? {
@@ -317,7 +317,7 @@ impl Door {
         &self,
         request: S3Request<ListPartsInput>,
     ) -> S3Result<S3Response<ListPartsOutput>> {
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let input = request.input;
         let upload = self.upload(&bucket, &input.key, &input.upload_id).await?;
         let (most, after) = (most(input.max_parts)?, input.part_number_marker.unwrap_or(0));
@@ -354,7 +354,7 @@ impl Door {
         &self,
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let input = request.input;
         let (most, show) = (most(input.max_uploads)?, Shown::new(input.encoding_type.as_ref())?);
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());

@@ -1,6 +1,6 @@
 //! Bucket policies: what statements say to a request.
 //!
-//! Of the policy language the door understands effects, principals, actions, resources, `Not` forms of the latter two, and
+//! Of the policy language the gateway understands effects, principals, actions, resources, `Not` forms of the latter two, and
 //! the conditions of [`crate::condition`]. What it does not understand is refused when a policy is set.
 
 use s3s::{S3ErrorCode, S3Result};

@@ -4,8 +4,8 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::bucket::{self, Bucket, written};
-use crate::door::{self, Door};
 use crate::error::because;
+use crate::gateway::{self, Gateway};
 use crate::policy::Policy;
 
 fn custom(code: &'static str, status: http::StatusCode, text: impl Into<String>) -> S3Error {
@@ -40,13 +40,13 @@ pub(crate) fn checked_ownership(ownership: &str) -> S3Result<String> {
     Err(because(S3ErrorCode::MalformedXML, text))
 }
 
-impl Door {
+impl Gateway {
     /// `GetPublicAccessBlock`.
     pub(crate) async fn get_public_access_block(
         &self,
         request: S3Request<GetPublicAccessBlockInput>,
     ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
-        let blocks = door::bucket(&request.extensions)?.document(bucket::BLOCKS);
+        let blocks = gateway::bucket(&request.extensions)?.document(bucket::BLOCKS);
         let none = || {
             let text = "the bucket has no public access block";
             custom("NoSuchPublicAccessBlockConfiguration", http::StatusCode::NOT_FOUND, text)
@@ -60,7 +60,7 @@ impl Door {
         &self,
         request: S3Request<PutPublicAccessBlockInput>,
     ) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let sent = request.input.public_access_block_configuration;
         let said = |value: Option<bool>| Some(value.unwrap_or(false));
         let blocks = PublicAccessBlockConfiguration {
@@ -78,7 +78,7 @@ impl Door {
         &self,
         request: S3Request<DeletePublicAccessBlockInput>,
     ) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         self.set_bucket(&bucket, [(bucket::BLOCKS, None)]).await?;
         let output = DeletePublicAccessBlockOutput::default();
         Ok(S3Response::with_status(output, http::StatusCode::NO_CONTENT))
@@ -89,7 +89,7 @@ impl Door {
         &self,
         request: S3Request<GetBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let none =
             || because(S3ErrorCode::OwnershipControlsNotFoundError, "the bucket has no ownership controls");
         let object_ownership = ObjectOwnership::from(bucket.ownership().ok_or_else(none)?.to_owned());
@@ -103,7 +103,7 @@ impl Door {
         &self,
         request: S3Request<PutBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let rules = request.input.ownership_controls.rules;
         let [rule] = rules.as_slice() else {
             let text = format!("expected one rule, got {}", rules.len());
@@ -123,7 +123,7 @@ impl Door {
         &self,
         request: S3Request<DeleteBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         self.set_bucket(&bucket, [(bucket::OWNERSHIP, None)]).await?;
         let output = DeleteBucketOwnershipControlsOutput::default();
         Ok(S3Response::with_status(output, http::StatusCode::NO_CONTENT))

@@ -15,9 +15,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::acl::Asked;
 use crate::body::{Claims, Digests, Intake, Watch};
 use crate::bucket::{Bucket, Versioning};
-use crate::door::{self, Door};
 use crate::entry::{self, Entry};
 use crate::error::{because, of};
+use crate::gateway::{self, Gateway};
 use crate::{lifecycle, lock, names, tags};
 
 /// Bodies up to this many bytes are collected before they are stored.
@@ -96,7 +96,7 @@ pub(crate) struct Stored {
 
 /// What is decided when all bytes are written.
 struct End<'d> {
-    door: &'d Door,
+    gateway: &'d Gateway,
     storing: &'d Storing,
     watch: Watch,
     /// The digests, once the bytes are judged.
@@ -120,11 +120,11 @@ impl End<'_> {
         entry::note_sums(&mut facts, &digests.sums);
         // If a check has not held, what it was made from is read again.
         let again = self.attempts.fetch_add(1, Relaxed) > 0;
-        let fresh = if again { Some(self.door.bucket(&self.storing.bucket.name).await?) } else { None };
+        let fresh = if again { Some(self.gateway.bucket(&self.storing.bucket.name).await?) } else { None };
         let bucket = fresh.as_ref().unwrap_or(&self.storing.bucket);
         let change = match &self.storing.place {
             Place::Key { key, conditions } => {
-                let (change, versioned) = self.door.take_place(bucket, key, conditions).await?;
+                let (change, versioned) = self.gateway.take_place(bucket, key, conditions).await?;
                 if versioned {
                     facts.insert(entry::VERSIONED.to_owned(), "1".to_owned());
                 }
@@ -133,7 +133,7 @@ impl End<'_> {
             Place::Part { upload, id, .. } => {
                 // If it was completed or aborted meanwhile, nobody would ever remove the part.
                 let there =
-                    if again { self.door.current(upload).await?.map(|info| info.id) } else { Some(*id) };
+                    if again { self.gateway.current(upload).await?.map(|info| info.id) } else { Some(*id) };
                 if there != Some(*id) {
                     return Err(crate::multipart::no_upload());
                 }
@@ -150,13 +150,13 @@ impl Finish for End<'_> {
         Box::pin(async {
             self.ending().await.map_err(|error| {
                 *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                ClientError::Interrupted("the door refuses the object".into())
+                ClientError::Interrupted("the gateway refuses the object".into())
             })
         })
     }
 }
 
-impl Door {
+impl Gateway {
     /// What happens when an object takes its place as the newest version of a key, and whether it has a version.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl Door {
         };
         let watch = intake.watch();
         let end = End {
-            door: self,
+            gateway: self,
             storing,
             watch: watch.clone(),
             digests: Mutex::default(),
@@ -288,7 +288,7 @@ impl Door {
         &self,
         request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
-        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let input = request.input;
         names::checked_key(&input.key)?;
         if input.write_offset_bytes.is_some() {

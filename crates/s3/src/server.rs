@@ -1,4 +1,4 @@
-//! The HTTP server: connections, their limits, and the end in order.
+//! The HTTP server: connections, their limits, and an orderly shutdown.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -22,26 +22,26 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Gate, Origin, Secrets};
+use crate::access::{AccessCheck, Origin, Secrets};
 use crate::body::hex;
 use crate::cors::Crossing;
-use crate::door::{Config, Door, Operations};
 use crate::error::{REQUEST, because};
-use crate::{Keys, S3DoorError, skew};
+use crate::gateway::{Config, Gateway, Operations};
+use crate::{Keys, S3GatewayError, skew};
 
-/// Most bytes of the head of a request.
+/// Most bytes of the head of a request: its first line and headers.
 const HEAD_BYTES: usize = 64 << 10;
 
 /// Most bytes of a body that is a document: a list of parts or of objects to delete, a policy.
 const DOCUMENT_BYTES: usize = 4 << 20;
 
-/// Most bytes of an object that comes as a form, which is kept in memory.
+/// Most bytes of an object that is posted as a form; it is kept in memory.
 const FORM_BYTES: u64 = 16 << 20;
 
 /// The least memory that is enough for one request.
 const LEAST_MEMORY: usize = 128 << 20;
 
-/// What clients may use. The memory for bytes of objects is at most `memory_bytes`.
+/// What clients may use together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at one time; further ones are closed at once.
@@ -52,7 +52,7 @@ pub struct Limits {
     pub memory_bytes: usize,
     /// A request that waits for its turn or for memory longer than this is refused with `SlowDown`.
     pub patience: Duration,
-    /// The head of a request comes within this time, also on a connection that is kept.
+    /// The head of a request comes within this time, also on a connection that is kept open between requests.
     pub head: Duration,
     /// A client that sends or takes nothing for this long ends its request.
     pub idle: Duration,
@@ -75,9 +75,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    pub(crate) fn check(&self) -> Result<(), S3DoorError> {
+    pub(crate) fn check(&self) -> Result<(), S3GatewayError> {
         if self.connections == 0 || self.requests == 0 || self.memory_bytes < LEAST_MEMORY {
-            return Err(S3DoorError::Invalid {
+            return Err(S3GatewayError::Invalid {
                 what: "limits",
                 expected: format!("at least one connection, one request and {LEAST_MEMORY} bytes of memory"),
                 got: format!("{}, {} and {}", self.connections, self.requests, self.memory_bytes),
@@ -98,7 +98,7 @@ pub struct Listen {
     pub tls: Option<Tls>,
 }
 
-/// A server of one cluster. Dropping it ends it at once; [`Server::shutdown`] ends it in order.
+/// The S3 server of a cluster. Dropping it ends it at once; [`Server::shutdown`] lets requests finish.
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
@@ -111,13 +111,13 @@ impl Server {
     /// Serves a cluster.
     ///
     /// # Errors
-    /// An address that may not be used, or cannot; codes or limits that cannot be.
+    /// `Address` if plain text is not allowed there, `Listen` if it cannot be listened on, `Invalid` for codes or limits.
     pub async fn start(
         client: Client,
         keys: Arc<Keys>,
         config: Config,
         listen: Listen,
-    ) -> Result<Self, S3DoorError> {
+    ) -> Result<Self, S3GatewayError> {
         config.check()?;
         let Listen { addr, trusted, tls } = listen;
         // Requests are signed with keys, so no token is needed; but everybody on the way can read them.
@@ -125,19 +125,19 @@ impl Server {
             && !addr.ip().is_loopback()
             && !trusted.is_some_and(|network| network.contains(addr.ip()))
         {
-            return Err(S3DoorError::Address(format!(
+            return Err(S3GatewayError::Address(format!(
                 "cannot listen on {addr}: expected a loopback address, one inside a trusted network, or TLS, because requests and \
                  answers are not encrypted without it"
             )));
         }
-        let failed = |source| S3DoorError::Listen { on: addr, source };
+        let failed = |source| S3GatewayError::Listen { on: addr, source };
         let listener = TcpListener::bind(addr).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let limits = config.limits.clone();
-        let door = Arc::new(Door::new(client, keys.clone(), config));
+        let gateway = Arc::new(Gateway::new(client, keys.clone(), config));
         let served = Served {
-            service: service(door.clone(), keys),
-            door: door.clone(),
+            service: service(gateway.clone(), keys),
+            gateway: gateway.clone(),
             turns: Arc::new(Semaphore::new(limits.requests)),
             limits: limits.clone(),
             tls,
@@ -145,7 +145,7 @@ impl Server {
         };
         let ending = served.ending.clone();
         let mut expiring = JoinSet::new();
-        expiring.spawn(door.expire(ending.clone()));
+        expiring.spawn(gateway.expire(ending.clone()));
         let served = Arc::new(served);
         let serving =
             Serving::start(listener, "S3".to_owned(), limits.connections, ending, move |(stream, peer)| {
@@ -172,26 +172,26 @@ impl Server {
     /// Takes no more connections and requests, and waits until those under way are answered. After `wait` they are
     /// dropped. Returns whether all were answered.
     pub async fn shutdown(self, wait: Duration) -> bool {
-        // What a lifecycle rule has begun to remove is removed, or stays, as a whole.
+        // A removal by a lifecycle rule is one transaction, so nothing waits for its end.
         self.serving.shutdown(wait).await
     }
 }
 
-fn service(door: Arc<Door>, keys: Arc<Keys>) -> S3Service {
+fn service(gateway: Arc<Gateway>, keys: Arc<Keys>) -> S3Service {
     let mut config = S3Config::default();
     config.xml_max_body_size = DOCUMENT_BYTES;
     config.post_object_max_file_size = FORM_BYTES;
-    let mut builder = S3ServiceBuilder::new(Operations(door.clone()));
+    let mut builder = S3ServiceBuilder::new(Operations(gateway.clone()));
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
     builder.set_auth(Secrets(keys));
-    builder.set_access(Gate(door));
+    builder.set_access(AccessCheck(gateway));
     builder.build()
 }
 
 /// What each connection gets.
 struct Served {
     service: S3Service,
-    door: Arc<Door>,
+    gateway: Arc<Gateway>,
     /// A turn for each request that is carried out.
     turns: Arc<Semaphore>,
     limits: Limits,
@@ -210,8 +210,8 @@ async fn one(
     match &served.tls {
         None => speak(stream, Origin { peer: peer.ip(), tls: false }, served).await?,
         Some(tls) => {
-            let shaken = timeout(served.limits.head, tls.accept_anybody(stream)).await??;
-            speak(shaken, Origin { peer: peer.ip(), tls: true }, served).await?;
+            let encrypted = timeout(served.limits.head, tls.accept_anybody(stream)).await??;
+            speak(encrypted, Origin { peer: peer.ip(), tls: true }, served).await?;
         }
     }
     Ok(())
@@ -237,31 +237,31 @@ where
     connection.await
 }
 
-/// Names a request and carries it out; the answer has the name.
+/// Gives a request an id and carries it out; the answer has the id.
 async fn answer(
     request: Request<Incoming>,
     origin: Origin,
     served: Arc<Served>,
 ) -> Result<HttpResponse, HttpError> {
     let mut random = [0; 8];
-    let name = getrandom::fill(&mut random).map_or_else(|_| String::new(), |()| hex(&random));
-    let header = HeaderValue::try_from(&name);
-    let mut answer = match REQUEST.scope(name, carry_out(request, origin, served)).await {
+    let id = getrandom::fill(&mut random).map_or_else(|_| String::new(), |()| hex(&random));
+    let header = HeaderValue::try_from(&id);
+    let mut answer = match REQUEST.scope(id, carry_out(request, origin, served)).await {
         Ok(answer) => answer,
         Err(Failed::Told(error)) => {
             error.to_http_response().map_err(|error| HttpError::new(Box::new(error)))?
         }
         Err(Failed::Broken(error)) => return Err(error),
     };
-    if let Ok(name) = header {
-        answer.headers_mut().insert("x-amz-request-id", name);
+    if let Ok(id) = header {
+        answer.headers_mut().insert("x-amz-request-id", id);
     }
     Ok(answer)
 }
 
-/// Why a request has no answer of its own.
+/// Why a request was not carried out.
 enum Failed {
-    /// The client is told.
+    /// The client gets this error as the answer.
     Told(S3Error),
     /// The connection ends.
     Broken(HttpError),
@@ -273,7 +273,8 @@ impl From<S3Error> for Failed {
     }
 }
 
-/// Carries out a request when its turn comes. The turn ends with the answer's head; its bytes are counted as memory.
+/// Carries out a request when its turn comes. The turn ends when the head of the answer is ready; the limit of memory
+/// covers its body.
 async fn carry_out(
     mut request: Request<Incoming>,
     origin: Origin,
@@ -284,14 +285,14 @@ async fn carry_out(
         return Err(because(S3ErrorCode::SlowDown, "the server is busy; try again later").into());
     };
     if request.method() == Method::OPTIONS {
-        return Ok(served.door.preflight(request.uri(), request.headers()).await?);
+        return Ok(served.gateway.preflight(request.uri(), request.headers()).await?);
     }
     skew::check(request.headers(), SystemTime::now())?;
     request.extensions_mut().insert(origin);
     let crossing = Crossing::of(request.method(), request.uri(), request.headers());
     let mut answer = served.service.call(request.map(Body::from)).await.map_err(Failed::Broken)?;
     if let Some(crossing) = crossing {
-        served.door.allow_crossing(&crossing, &mut answer).await;
+        served.gateway.allow_crossing(&crossing, &mut answer).await;
     }
     Ok(answer)
 }

@@ -10,20 +10,20 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::access::Caller;
 use crate::acl::Asked;
 use crate::bucket::{self, Bucket, CODE_TAG, written};
-use crate::door::{self, Door, check_code};
 use crate::entry::{self, Entry};
 use crate::error::{because, invalid, of};
+use crate::gateway::{self, Gateway, check_code};
 use crate::keys::Right;
 use crate::policy::Policy;
 use crate::{public, tags};
 
-impl Door {
+impl Gateway {
     /// `ListBuckets`: those that the caller owns or has a right for.
     pub(crate) async fn list_buckets(
         &self,
         request: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        let caller = door::caller(&request.extensions)?;
+        let caller = gateway::caller(&request.extensions)?;
         let input = request.input;
         let prefix = input.prefix.clone().unwrap_or_default();
         let after = input.continuation_token.clone().unwrap_or_default();
@@ -55,7 +55,7 @@ impl Door {
         &self,
         request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
-        let caller = door::caller(&request.extensions)?;
+        let caller = gateway::caller(&request.extensions)?;
         let input = request.input;
         if [".-", "-."].iter().any(|pair| input.bucket.contains(pair)) {
             let text = format!("expected no hyphen beside a dot, got {}", input.bucket);
@@ -114,7 +114,7 @@ impl Door {
         &self,
         request: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         self.remove_bucket(&bucket).await?;
         Ok(S3Response::with_status(DeleteBucketOutput::default(), http::StatusCode::NO_CONTENT))
     }
@@ -132,7 +132,7 @@ impl Door {
         &self,
         request: S3Request<GetBucketTaggingInput>,
     ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let form = bucket.fact(bucket::TAGS);
         let form = form.ok_or_else(|| because(S3ErrorCode::NoSuchTagSet, "the bucket has no tags"))?;
         Ok(S3Response::new(GetBucketTaggingOutput { tag_set: tags::to_set(Some(form))? }))
@@ -143,7 +143,7 @@ impl Door {
         &self,
         request: S3Request<PutBucketTaggingInput>,
     ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let form = tags::from_set(request.input.tagging.tag_set, tags::OF_BUCKET)?;
         if let Some((_, code)) = tags::parse(&form)?.into_iter().find(|(key, _)| key == CODE_TAG) {
             check_code(&code).map_err(|got| invalid(CODE_TAG, "a code such as rs:n=9,k=6", got))?;
@@ -157,7 +157,7 @@ impl Door {
         &self,
         request: S3Request<DeleteBucketTaggingInput>,
     ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         self.set_bucket(&bucket, [(bucket::TAGS, None)]).await?;
         Ok(S3Response::with_status(DeleteBucketTaggingOutput::default(), http::StatusCode::NO_CONTENT))
     }
@@ -167,7 +167,7 @@ impl Door {
         &self,
         request: S3Request<GetBucketPolicyInput>,
     ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let policy = bucket.fact(bucket::POLICY).map(str::to_owned);
         let none = || because(S3ErrorCode::NoSuchBucketPolicy, "the bucket has no policy");
         Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy.ok_or_else(none)?) }))
@@ -178,7 +178,7 @@ impl Door {
         &self,
         request: S3Request<PutBucketPolicyInput>,
     ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let text = request.input.policy;
         let policy = Policy::parse(&text, &bucket.name)?;
         if policy.is_public() && bucket.blocks().block_public_policy == Some(true) {
@@ -194,7 +194,7 @@ impl Door {
         &self,
         request: S3Request<DeleteBucketPolicyInput>,
     ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         self.set_bucket(&bucket, [(bucket::POLICY, None)]).await?;
         Ok(S3Response::with_status(DeleteBucketPolicyOutput::default(), http::StatusCode::NO_CONTENT))
     }
@@ -204,7 +204,7 @@ impl Door {
         &self,
         request: S3Request<GetBucketPolicyStatusInput>,
     ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let policy_status = Some(PolicyStatus { is_public: Some(public::is_public(&bucket)?) });
         Ok(S3Response::new(GetBucketPolicyStatusOutput { policy_status }))
     }
@@ -214,7 +214,7 @@ impl Door {
         &self,
         request: S3Request<GetObjectTaggingInput>,
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
         let entry = Entry(&info);
@@ -229,7 +229,7 @@ impl Door {
         &self,
         request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let form = tags::from_set(input.tagging.tag_set, tags::OF_OBJECT)?;
         let retag = |_: Entry<'_>| Ok([(entry::TAGS.to_owned(), Some(form.clone()))].into());
@@ -242,7 +242,7 @@ impl Door {
         &self,
         request: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let untag = |_: Entry<'_>| Ok([(entry::TAGS.to_owned(), None)].into());
         let version_id = self.describe(&bucket, &input.key, input.version_id.as_deref(), untag).await?;

@@ -120,7 +120,7 @@ pub(crate) fn whole_sum(algorithm: &str, full: bool, parts: &[&ObjectInfo]) -> S
 }
 
 /// `value` x^(8 bytes) mod P, where the highest bit is the coefficient of x^0 and P is given without x^32: what a CRC
-/// becomes when so many zero bytes follow.
+/// becomes when this many zero bytes follow.
 fn shifted(value: u32, bytes: u64, polynomial: u32) -> u32 {
     let multiply = |a: u32, mut b: u32| {
         let (mut product, mut bit) = (0, 1u32 << 31);

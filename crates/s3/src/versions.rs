@@ -7,13 +7,13 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::bucket::{self, Bucket, Versioning};
-use crate::door::{self, Door};
 use crate::entry::Entry;
 use crate::error::{because, invalid, of};
+use crate::gateway::{self, Gateway};
 use crate::list::{Shown, most};
 use crate::names;
 
-impl Door {
+impl Gateway {
     /// A version of a key, with the name of its object; the newest one if none is named.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Door {
         &self,
         request: S3Request<GetBucketVersioningInput>,
     ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-        let status = door::bucket(&request.extensions)?.fact(bucket::VERSIONING).map(str::to_owned);
+        let status = gateway::bucket(&request.extensions)?.fact(bucket::VERSIONING).map(str::to_owned);
         let status = status.map(BucketVersioningStatus::from);
         Ok(S3Response::new(GetBucketVersioningOutput { status, ..GetBucketVersioningOutput::default() }))
     }
@@ -91,7 +91,7 @@ impl Door {
         &self,
         request: S3Request<PutBucketVersioningInput>,
     ) -> S3Result<S3Response<PutBucketVersioningOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let wanted = request.input.versioning_configuration;
         if wanted.mfa_delete.is_some_and(|mfa| mfa.as_str() == MFADelete::ENABLED) {
             return Err(because(S3ErrorCode::NotImplemented, "MfaDelete"));
@@ -114,7 +114,7 @@ impl Door {
         &self,
         request: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
-        let bucket = door::bucket(&request.extensions)?;
+        let bucket = gateway::bucket(&request.extensions)?;
         let input = request.input;
         let (prefix, delimiter) =
             (input.prefix.clone().unwrap_or_default(), input.delimiter.clone().unwrap_or_default());

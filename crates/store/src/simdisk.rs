@@ -97,7 +97,7 @@ impl SimDisk {
         matches!(medium.failure, Some(Failure::Dead(at)) if medium.operations >= at)
     }
 
-    /// Lets all files together have so many bytes at most.
+    /// Limits the bytes of all files together.
     pub fn limit(&self, capacity: Option<u64>) {
         self.medium().capacity = capacity;
     }

@@ -6,25 +6,25 @@ use std::sync::Arc;
 use kintsu_code::{Code, CodeError, Family, families, parse};
 use kintsu_dag::BlockIndex;
 
-use crate::advise::{Deal, Requirements, survives_any_rack};
+use crate::advise::{Placer, Requirements, survives_any_rack};
 use crate::{AnalysisError, Costs, costs};
 
-/// Codes with more sub-blocks than this are left out: a cell of 256 KiB would be the smallest.
+/// Codes with more sub-blocks than this are left out; with this many the smallest cell is 256 KiB.
 pub(super) const MAX_SUB_BLOCKS: usize = 64;
 
-/// A code with local groups is tried if its bound exceeds the required losses by at most this many. Families are
-/// less than this below the bound.
+/// A code with local groups is tried if the bound on the losses that it tolerates exceeds the required losses by at most
+/// this many. No family is that far below its bound.
 const SURPLUS: usize = 3;
 
 /// A code that meets the requirements.
 pub(super) struct Fit {
     pub(super) code: Arc<dyn Code>,
     pub(super) costs: Costs,
-    /// Its blocks by rack, as the cluster deals them.
-    pub(super) dealt: Option<Vec<Vec<BlockIndex>>>,
+    /// Its blocks by rack, as the cluster would place them.
+    pub(super) placed: Option<Vec<Vec<BlockIndex>>>,
 }
 
-/// The search result of a family.
+/// The best code of a family, if one fits.
 pub(super) struct Found {
     pub(super) family: &'static str,
     pub(super) best: Option<Fit>,
@@ -32,7 +32,7 @@ pub(super) struct Found {
     against: Against,
 }
 
-/// Reasons against codes of a family: of each kind, the last or the mildest.
+/// Reasons against codes of a family: of each kind the first, or the one that is closest to fitting.
 #[derive(Default)]
 struct Against {
     undefined: Option<String>,
@@ -42,17 +42,17 @@ struct Against {
     racks: Option<String>,
 }
 
-/// The result of a search.
+/// The result of a search: one entry for each family, and how many codes met all requirements except the one for racks.
 pub(super) struct Search {
     pub(super) found: Vec<Found>,
     pub(super) considered: usize,
 }
 
-/// The best code of each family. Codes are dealt to racks only until the first one that fits.
+/// The best code of each family. Blocks are placed in racks only until the first code that fits.
 pub(super) fn search(
     requirements: &Requirements,
     shapes: &[(usize, usize)],
-    deal: Deal<'_>,
+    placer: Placer<'_>,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Search, AnalysisError> {
     let names: Vec<BTreeSet<String>> = families()
@@ -70,21 +70,20 @@ pub(super) fn search(
             done += 1;
             if let Some(code) = against.admit(requirements, &name) {
                 let costs = costs(&*code)?;
-                fits.push(Fit { code, costs, dealt: None });
+                fits.push(Fit { code, costs, placed: None });
             }
         }
         considered += fits.len();
         fits.sort_by(|a, b| requirements.objective.order(a, b));
-        let best = fits.into_iter().find_map(|fit| against.admit_dealt(requirements, fit, deal));
+        let best = fits.into_iter().find_map(|fit| against.admit_placed(requirements, fit, placer));
         found.push(Found { family: family.name, best, against });
     }
     progress(total, total);
     Ok(Search { found, considered })
 }
 
-/// Names of this family with n blocks, k of them data, and any locality r that leaves room for the tolerated
-/// losses but not much more, or any number d of helpers that needs only few
-/// sub-blocks, or any number alpha of sub-blocks.
+/// Names of this family with n blocks, k of them data. If it has a locality r: each that leaves room for the tolerated
+/// losses but not much more; a number d of helpers: each that needs few sub-blocks; a number alpha of sub-blocks: each.
 fn names(family: &Family, n: usize, k: usize, tolerate: usize) -> Vec<String> {
     let has = |name: &str| family.keys.iter().any(|key| key.name == name);
     // Local parities reduce the distance: d <= n - k - ceil(k / r) + 2. Global parities beyond those that the
@@ -160,10 +159,10 @@ impl Against {
         Some(code)
     }
 
-    /// The code with its blocks dealt, if it meets the rack requirement.
-    fn admit_dealt(&mut self, requirements: &Requirements, mut fit: Fit, deal: Deal<'_>) -> Option<Fit> {
-        fit.dealt = deal(&*fit.code);
-        let safe = fit.dealt.as_ref().is_some_and(|dealt| survives_any_rack(&*fit.code, dealt));
+    /// The code with its blocks placed, if it meets the rack requirement.
+    fn admit_placed(&mut self, requirements: &Requirements, mut fit: Fit, placer: Placer<'_>) -> Option<Fit> {
+        fit.placed = placer(&*fit.code);
+        let safe = fit.placed.as_ref().is_some_and(|racks| survives_any_rack(&*fit.code, racks));
         if requirements.survive_rack && !safe {
             self.racks.get_or_insert(fit.code.name().to_owned());
             return None;

@@ -32,7 +32,7 @@ fn in_favour(requirements: &Requirements, answer: &Answer, considered: usize) ->
     let beyond = match answer.beyond_distance {
         // Rounded down, because 100 % would mean a larger distance.
         Some(fraction) if fraction > 0.0 => {
-            format!(", and {:.2} % of losses of {d}", (1e4 * fraction).floor() / 100.0)
+            format!(", and {:.2} % of the losses of {d}", (1e4 * fraction).floor() / 100.0)
         }
         _ => String::new(),
     };
@@ -79,10 +79,10 @@ fn against(first: &Answer, other: &Answer) -> Vec<String> {
         let verb = if safe(other) { "survives" } else { "does not survive" };
         reasons.push(format!("{}: {verb} the loss of any one rack", better(safe(other))));
     }
-    let [lives, first_lives] = [other, first].map(|answer| answer.reliability.stripe.mttdl_years);
-    if lives.max(first_lives) > 1.1 * lives.min(first_lives) {
-        let what = better(lives > first_lives);
-        reasons.push(format!("{what}: MTTDL of a stripe {lives:.1e} years against {first_lives:.1e}"));
+    let [mttdl, first_mttdl] = [other, first].map(|answer| answer.reliability.stripe.mttdl_years);
+    if mttdl.max(first_mttdl) > 1.1 * mttdl.min(first_mttdl) {
+        let what = better(mttdl > first_mttdl);
+        reasons.push(format!("{what}: MTTDL of a stripe {mttdl:.1e} years against {first_mttdl:.1e}"));
     }
     if reasons.is_empty() {
         let why = if other.w > first.w { "more sub-blocks" } else { "a tie, broken by size and name" };
@@ -117,15 +117,15 @@ pub(super) fn caveats(
         )),
         _ => {}
     }
-    let dearest = |of: &[crate::RepairCost]| of.iter().map(|cost| cost.read).max();
-    if let (Some(data), Some(parity)) = (dearest(&costs.per_block[..k]), dearest(&costs.per_block[k..]))
+    let highest = |of: &[crate::RepairCost]| of.iter().map(|cost| cost.read).max();
+    if let (Some(data), Some(parity)) = (highest(&costs.per_block[..k]), highest(&costs.per_block[k..]))
         && parity > data
     {
-        let dear = costs.per_block[k..].iter().filter(|cost| cost.read > data).count();
+        let costly = costs.per_block[k..].iter().filter(|cost| cost.read > data).count();
         caveats.push(format!(
-            "{dear} parity block{} of {n} cost{} up to {} blocks to repair; data blocks at most {}",
-            if dear == 1 { "" } else { "s" },
-            if dear == 1 { "s" } else { "" },
+            "{costly} parity block{} of {n} cost{} up to {} blocks to repair; data blocks at most {}",
+            if costly == 1 { "" } else { "s" },
+            if costly == 1 { "s" } else { "" },
             parity.decimal(),
             data.decimal()
         ));
@@ -146,7 +146,7 @@ pub(super) fn caveats(
     caveats
 }
 
-/// Where a path loses what the code saves. For codes without sub-blocks a path sends what a star does.
+/// Warns if a path sends more than a star. For codes without sub-blocks both send the same.
 fn path_caveat(code: &dyn Code, costs: &Costs) -> Option<String> {
     if code.w() == 1 {
         return None;

@@ -79,7 +79,7 @@ fn any_rack(requirements: &Requirements) -> Option<Relaxation> {
         wanted,
         requirements,
         |changed, _| changed.survive_rack = false,
-        |_| "do without surviving the loss of a rack".to_owned(),
+        |_| "drop the requirement to survive the loss of a rack".to_owned(),
     )
 }
 

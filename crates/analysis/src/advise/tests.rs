@@ -16,12 +16,12 @@ fn requirements(nodes: usize, racks: usize, tolerate: usize, max_overhead: f64) 
     }
 }
 
-/// Deals block after block, each to the next rack.
+/// Places block after block, each in the next rack.
 fn in_turn(racks: usize) -> impl Fn(&dyn Code) -> Option<Vec<Vec<BlockIndex>>> {
     move |code| {
-        let mut dealt = vec![Vec::new(); racks];
-        (0..code.n()).for_each(|b| dealt[b % racks].push(BlockIndex(b as u8)));
-        Some(dealt)
+        let mut by_rack = vec![Vec::new(); racks];
+        (0..code.n()).for_each(|b| by_rack[b % racks].push(BlockIndex(b as u8)));
+        Some(by_rack)
     }
 }
 
@@ -33,7 +33,8 @@ fn advice(requirements: &Requirements) -> Advice {
 fn small_degraded_reads_ask_for_local_groups() {
     let found = advice(&requirements(20, 4, 3, 1.6));
     let best = &found.answers[0];
-    // Groups of three, the last of less, are the smallest that leave room for two globals within 1.6.
+    // Groups of three blocks, the last one smaller, are the smallest that leave room for two global parities within an
+    // overhead of 1.6.
     let least = best.degraded.decimal();
     assert!(best.degraded <= Ratio::new(28, 10), "{} {least}", best.code);
     assert!(best.d >= 4 && best.overhead <= Ratio::new(16, 10));
@@ -102,7 +103,7 @@ fn a_rack_that_must_be_survived_narrows_the_choice() {
 }
 
 #[test]
-fn caveats_speak_of_spare_nodes_and_dear_parities() {
+fn caveats_name_spare_nodes_and_costly_parities() {
     let found = advice(&requirements(10, 5, 3, 1.7));
     let lrc = found.answers.iter().find(|a| a.family == "azure-lrc").unwrap();
     assert_eq!(lrc.code, "azure-lrc:n=10,k=6,r=3");
@@ -137,7 +138,7 @@ fn when_nothing_fits_each_change_that_would_do_is_told() {
     let racks = Requirements { survive_rack: true, ..requirements(20, 2, 3, 1.5) };
     let told = advice(&racks).relaxations;
     assert!(told.iter().any(|r| r.change == "spread the nodes over 3 racks (now 2)"), "{told:?}");
-    assert!(told.iter().any(|r| r.change.contains("do without surviving")), "{told:?}");
+    assert!(told.iter().any(|r| r.change.contains("drop the requirement")), "{told:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Writes SVG: rectangles, lines and text, with coordinates of one decimal.
+//! Writes SVG: rectangles, lines and text. Coordinates have one decimal.
 
 use std::fmt::Write;
 

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_go_on_for_ever_takes_infinitely_long() {
+    fn a_chain_that_may_avoid_loss_takes_infinitely_long() {
         assert_eq!(line(&[1.0, 0.0], &[1.0]), f64::INFINITY);
         let mut trap = Chain::new(2);
         trap.add(0, 1, 1.0);

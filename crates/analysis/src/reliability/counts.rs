@@ -24,7 +24,7 @@ pub(crate) struct Survived {
 }
 
 impl Survived {
-    /// Counts for `code`. `dealt` lists the blocks in each rack; without racks only nodes fail. At most
+    /// Counts for `code`. `by_rack` lists the blocks in each rack; without racks only nodes fail. At most
     /// `max_patterns` losses are tried. Loss sizes at which every loss is decodable need no trial. Where
     /// counts would exceed 2^120, fewer losses are counted.
     ///
@@ -32,11 +32,11 @@ impl Survived {
     /// `Distance` when counting disproves the code's claim.
     pub(crate) fn count(
         code: &dyn Code,
-        dealt: &[Vec<BlockIndex>],
+        by_rack: &[Vec<BlockIndex>],
         max_patterns: u64,
     ) -> Result<Self, AnalysisError> {
         let n = code.n();
-        let racks: Vec<&Vec<BlockIndex>> = dealt.iter().filter(|blocks| !blocks.is_empty()).collect();
+        let racks: Vec<&Vec<BlockIndex>> = by_rack.iter().filter(|blocks| !blocks.is_empty()).collect();
         let sizes: Vec<usize> = racks.iter().map(|blocks| blocks.len()).collect();
         let sure = code.distance() - 1;
         let tried = if sure == n - code.k() { 0 } else { countable(code, max_patterns) };
@@ -175,19 +175,20 @@ mod tests {
     use crate::MAX_PATTERNS;
     use kintsu_code::parse;
 
-    fn dealt(racks: &[&[u8]]) -> Vec<Vec<BlockIndex>> {
+    fn by_rack(racks: &[&[u8]]) -> Vec<Vec<BlockIndex>> {
         racks.iter().map(|blocks| blocks.iter().map(|&b| BlockIndex(b)).collect()).collect()
     }
 
     /// Counts by checking the rank of the generator for every combination.
-    fn by_rank(code: &dyn Code, dealt: &[Vec<BlockIndex>], down: usize, failed: usize) -> u128 {
+    fn by_rank(code: &dyn Code, by_rack: &[Vec<BlockIndex>], down: usize, failed: usize) -> u128 {
         let sets = |of: usize, size: usize| {
             (0u32..1 << of).filter(move |set: &u32| set.count_ones() as usize == size)
         };
         let mut survived = 0;
-        for racks in sets(dealt.len(), down) {
+        for racks in sets(by_rack.len(), down) {
             for blocks in sets(code.n(), failed) {
-                let gone = (0..dealt.len()).filter(|r| racks >> r & 1 == 1).flat_map(|r| dealt[r].clone());
+                let gone =
+                    (0..by_rack.len()).filter(|r| racks >> r & 1 == 1).flat_map(|r| by_rack[r].clone());
                 let failed = (0..code.n()).filter(|b| blocks >> b & 1 == 1).map(|b| BlockIndex(b as u8));
                 survived += u128::from(code.recoverable(&gone.chain(failed).collect::<Vec<_>>()));
             }
@@ -199,15 +200,15 @@ mod tests {
     fn counts_agree_with_the_rank_of_every_combination() {
         let lrc = "azure-lrc:n=8,k=4,r=2";
         for (name, racks) in [
-            (lrc, dealt(&[&[0, 1, 4], &[2, 3, 5], &[6, 7]])),
-            (lrc, dealt(&[&[0, 2], &[1, 3], &[4, 5], &[6, 7]])),
-            ("rs:n=7,k=4", dealt(&[&[0, 1, 2], &[3, 4], &[], &[5, 6]])),
-            ("rs:n=5,k=2", dealt(&[&[0], &[1], &[2], &[3], &[4]])),
+            (lrc, by_rack(&[&[0, 1, 4], &[2, 3, 5], &[6, 7]])),
+            (lrc, by_rack(&[&[0, 2], &[1, 3], &[4, 5], &[6, 7]])),
+            ("rs:n=7,k=4", by_rack(&[&[0, 1, 2], &[3, 4], &[], &[5, 6]])),
+            ("rs:n=5,k=2", by_rack(&[&[0], &[1], &[2], &[3], &[4]])),
             (lrc, vec![]),
         ] {
             let code = parse(name).unwrap();
             let survived = Survived::count(&*code, &racks, MAX_PATTERNS).unwrap();
-            let racks = dealt_only(&racks);
+            let racks = occupied(&racks);
             assert_eq!(survived.racks, racks.len());
             for down in 0..=racks.len() {
                 for failed in 0..=code.n() {
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    fn dealt_only(racks: &[Vec<BlockIndex>]) -> Vec<Vec<BlockIndex>> {
+    fn occupied(racks: &[Vec<BlockIndex>]) -> Vec<Vec<BlockIndex>> {
         racks.iter().filter(|r| !r.is_empty()).cloned().collect()
     }
 

@@ -5,7 +5,7 @@ use crate::{MAX_PATTERNS, costs};
 use kintsu_code::parse;
 use proptest::prelude::*;
 
-fn dealt(racks: &[&[u8]]) -> Vec<Vec<BlockIndex>> {
+fn by_rack(racks: &[&[u8]]) -> Vec<Vec<BlockIndex>> {
     racks.iter().map(|blocks| blocks.iter().map(|&b| BlockIndex(b)).collect()).collect()
 }
 
@@ -57,11 +57,11 @@ fn a_pair_of_replicas_takes_the_time_of_the_textbook() {
 
 /// The mean time to loss of a chain over every (set of racks down, set of blocks failed), without merging states.
 /// Failed blocks are rebuilt one at a time, each with the same probability.
-fn over_all_patterns(code: &dyn Code, rates: &Rates, dealt: &[Vec<BlockIndex>]) -> f64 {
-    let (n, racks) = (code.n(), dealt.len());
+fn over_all_patterns(code: &dyn Code, rates: &Rates, by_rack: &[Vec<BlockIndex>]) -> f64 {
+    let (n, racks) = (code.n(), by_rack.len());
     let survived = |state: usize| {
         let failed = (0..n).filter(|b| state >> b & 1 == 1).map(|b| BlockIndex(b as u8));
-        let gone = (0..racks).filter(|r| state >> (n + r) & 1 == 1).flat_map(|r| dealt[r].clone());
+        let gone = (0..racks).filter(|r| state >> (n + r) & 1 == 1).flat_map(|r| by_rack[r].clone());
         code.recoverable(&failed.chain(gone).collect::<Vec<_>>())
     };
     let states: Vec<usize> = (0..1 << (n + racks)).filter(|&state| survived(state)).collect();
@@ -87,8 +87,8 @@ fn over_all_patterns(code: &dyn Code, rates: &Rates, dealt: &[Vec<BlockIndex>]) 
     chain.time_to_loss()
 }
 
-fn lumped(code: &dyn Code, rates: &Rates, dealt: &[Vec<BlockIndex>]) -> f64 {
-    rates.chain(&Survived::count(code, dealt, MAX_PATTERNS).unwrap()).time_to_loss()
+fn lumped(code: &dyn Code, rates: &Rates, by_rack: &[Vec<BlockIndex>]) -> f64 {
+    rates.chain(&Survived::count(code, by_rack, MAX_PATTERNS).unwrap()).time_to_loss()
 }
 
 #[test]
@@ -96,11 +96,11 @@ fn lumping_is_exact_without_repair_and_close_with_it() {
     let without = Rates { node: 1.0, rack: 0.3, back: 0.0, single: 0.0, multiple: 0.0 };
     let with = Rates { node: 1e-5, rack: 3e-6, back: 0.08, single: 0.5, multiple: 0.2 };
     for (name, racks) in [
-        ("azure-lrc:n=7,k=4,r=2", dealt(&[])),
-        ("azure-lrc:n=6,k=3,r=2", dealt(&[&[0, 2], &[1, 3], &[4, 5]])),
-        ("azure-lrc:n=6,k=3,r=2", dealt(&[&[0, 1, 3], &[2, 4, 5]])),
-        ("rs:n=6,k=3", dealt(&[&[0, 1], &[2], &[3, 4, 5]])),
-        ("rs:n=5,k=3", dealt(&[&[0], &[1], &[2], &[3], &[4]])),
+        ("azure-lrc:n=7,k=4,r=2", by_rack(&[])),
+        ("azure-lrc:n=6,k=3,r=2", by_rack(&[&[0, 2], &[1, 3], &[4, 5]])),
+        ("azure-lrc:n=6,k=3,r=2", by_rack(&[&[0, 1, 3], &[2, 4, 5]])),
+        ("rs:n=6,k=3", by_rack(&[&[0, 1], &[2], &[3, 4, 5]])),
+        ("rs:n=5,k=3", by_rack(&[&[0], &[1], &[2], &[3], &[4]])),
     ] {
         let code = parse(name).unwrap();
         let ratio = |rates: &Rates| lumped(&*code, rates, &racks) / over_all_patterns(&*code, rates, &racks);
@@ -124,7 +124,7 @@ fn reliability_orders_codes_as_it_should() {
 }
 
 #[test]
-fn coefficients_that_decode_more_live_longer() {
+fn coefficients_that_decode_more_losses_have_a_longer_mttdl() {
     // The same shape and distance, once with points in cosets, once with points that leave more losses
     // undecodable.
     let code = parse("azure-lrc:n=10,k=6,r=3").unwrap();
@@ -147,10 +147,10 @@ fn coefficients_that_decode_more_live_longer() {
 }
 
 #[test]
-fn a_rack_that_holds_too_much_is_what_data_dies_of() {
+fn a_rack_with_too_many_blocks_bounds_the_mttdl() {
     let environment = Environment::new(9);
-    let safe = dealt(&[&[0, 1, 2], &[3, 4, 5], &[6, 7, 8]]);
-    let unsafe_ = dealt(&[&[0, 1, 2, 3], &[4, 5, 6, 7], &[8]]);
+    let safe = by_rack(&[&[0, 1, 2], &[3, 4, 5], &[6, 7, 8]]);
+    let unsafe_ = by_rack(&[&[0, 1, 2, 3], &[4, 5, 6, 7], &[8]]);
     let safe = of("rs:n=9,k=6", &environment, Some(&safe)).racks.unwrap();
     let bad = of("rs:n=9,k=6", &environment, Some(&unsafe_)).racks.unwrap();
     assert!(safe.survives_any_rack && !bad.survives_any_rack);
@@ -163,7 +163,7 @@ fn a_rack_that_holds_too_much_is_what_data_dies_of() {
 }
 
 #[test]
-fn what_was_not_counted_shortens_life() {
+fn losses_that_were_not_counted_shorten_the_mttdl() {
     let code = parse("azure-lrc:n=12,k=6,r=3").unwrap();
     let (costs, environment) = (costs(&*code).unwrap(), Environment::new(12));
     let at = |patterns| reliability(&*code, &costs, &environment, None, patterns).unwrap();
@@ -182,7 +182,7 @@ fn senseless_environments_are_refused() {
     assert!(said(&Environment::new(8), None).contains("expected at least 9"));
     let still = Environment { bandwidth: 0.0, ..Environment::new(9) };
     assert!(said(&still, None).contains("repair bandwidth"));
-    let twice = dealt(&[&[0, 1, 2, 3], &[3, 4, 5, 6, 7, 8]]);
+    let twice = by_rack(&[&[0, 1, 2, 3], &[3, 4, 5, 6, 7, 8]]);
     assert!(said(&Environment::new(9), Some(&twice)).contains("each of the 9 blocks"));
 }
 
@@ -196,11 +196,11 @@ fn lifetimes_have_their_nines() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn life_is_longer_with_faster_repair_and_better_parts(
+    fn the_mttdl_grows_with_faster_repair_and_better_parts(
         lrc in proptest::bool::ANY, bandwidth in 1e6f64..1e10, factor in 1.01f64..100.0,
     ) {
         let name = if lrc { "azure-lrc:n=8,k=4,r=2" } else { "rs:n=8,k=4" };
-        let racks = dealt(&[&[0, 2, 4], &[1, 3, 5], &[6, 7]]);
+        let racks = by_rack(&[&[0, 2, 4], &[1, 3, 5], &[6, 7]]);
         let base = Environment { bandwidth, ..Environment::new(10) };
         let lives = |environment: &Environment| {
             let all = of(name, environment, Some(&racks));

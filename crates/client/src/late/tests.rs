@@ -56,10 +56,10 @@ impl Read {
     }
 
     /// Who is first late within some seconds, and when.
-    fn judged(&mut self, watch: &mut Watch, paces: &mut Paces, seconds: f64) -> Option<(f64, Vec<u32>)> {
+    fn judged(&mut self, watch: &mut Watch, learnt: &mut Learnt, seconds: f64) -> Option<(f64, Vec<u32>)> {
         while self.now < seconds {
             (0..10).for_each(|_| self.step());
-            let late = watch.look(self.now, &self.heard, REST, paces);
+            let late = watch.look(self.now, &self.heard, REST, learnt);
             if !late.is_empty() {
                 return Some((self.now, late.iter().map(|late| late.node.0).collect()));
             }
@@ -67,14 +67,14 @@ impl Read {
         None
     }
 
-    fn watch(&self, paces: &mut Paces) -> Watch {
-        Watch::new(self.now, self.heard.keys().copied().collect(), &BTreeSet::new(), paces)
+    fn watch(&self, learnt: &mut Learnt) -> Watch {
+        Watch::new(self.now, self.heard.keys().copied().collect(), &BTreeSet::new(), learnt)
     }
 
     fn first_late(&mut self, seconds: f64) -> Option<(f64, Vec<u32>)> {
-        let mut paces = Paces::new(Duration::from_millis(2));
-        let mut watch = self.watch(&mut paces);
-        self.judged(&mut watch, &mut paces, seconds)
+        let mut learnt = Learnt::new(Duration::from_millis(2));
+        let mut watch = self.watch(&mut learnt);
+        self.judged(&mut watch, &mut learnt, seconds)
     }
 }
 
@@ -136,71 +136,71 @@ fn a_full_link_of_the_client_is_nobodys_fault() {
 #[test]
 fn a_pause_of_this_process_says_nothing() {
     let mut read = Read::of(&[25.0 * MB; 6]);
-    let mut paces = Paces::new(Duration::ZERO);
-    let mut watch = read.watch(&mut paces);
-    assert_eq!(read.judged(&mut watch, &mut paces, 1.0), None);
+    let mut learnt = Learnt::new(Duration::ZERO);
+    let mut watch = read.watch(&mut learnt);
+    assert_eq!(read.judged(&mut watch, &mut learnt, 1.0), None);
     for _ in 0..5 {
         read.now += 3.0;
         read.heard.get_mut(&NodeId(2)).unwrap().waited += Duration::from_secs(3);
-        assert_eq!(watch.look(read.now, &read.heard, REST, &mut paces), []);
+        assert_eq!(watch.look(read.now, &read.heard, REST, &mut learnt), []);
         let until = read.now + 0.5;
-        assert_eq!(read.judged(&mut watch, &mut paces, until), None);
+        assert_eq!(read.judged(&mut watch, &mut learnt, until), None);
     }
 }
 
 /// An attempt with one source of this rate, `node`, that begins at `begun`; whether the source is late within half a
 /// second.
-fn alone(paces: &mut Paces, begun: f64, node: u32, rate: f64) -> Option<(NodeId, f64)> {
+fn alone(learnt: &mut Learnt, begun: f64, node: u32, rate: f64) -> Option<(NodeId, f64)> {
     let nodes = BTreeSet::from([NodeId(node)]);
-    let mut watch = Watch::new(begun, nodes, &BTreeSet::new(), paces);
+    let mut watch = Watch::new(begun, nodes, &BTreeSet::new(), learnt);
     let mut read = Read::of(&[rate]);
     (0..50).find_map(|_| {
         (0..10).for_each(|_| read.step());
         let heard = BTreeMap::from([(NodeId(node), read.heard[&NodeId(0)])]);
-        let late = watch.look(begun + read.now, &heard, REST, paces);
+        let late = watch.look(begun + read.now, &heard, REST, learnt);
         late.first().map(|late| (late.node, read.now))
     })
 }
 
 #[test]
 fn a_source_alone_is_compared_with_those_of_other_portions() {
-    let mut paces = Paces::new(Duration::from_millis(2));
-    assert_eq!(alone(&mut paces, 0.0, 0, 2.5 * MB), None, "nothing to compare it with");
-    let mut paces = Paces::new(Duration::from_millis(2));
-    assert_eq!(alone(&mut paces, 0.0, 1, 25.0 * MB), None);
-    assert_eq!(alone(&mut paces, 1.0, 3, 20.0 * MB), None);
-    let (node, at) = alone(&mut paces, 2.0, 2, 2.5 * MB).unwrap();
+    let mut learnt = Learnt::new(Duration::from_millis(2));
+    assert_eq!(alone(&mut learnt, 0.0, 0, 2.5 * MB), None, "nothing to compare it with");
+    let mut learnt = Learnt::new(Duration::from_millis(2));
+    assert_eq!(alone(&mut learnt, 0.0, 1, 25.0 * MB), None);
+    assert_eq!(alone(&mut learnt, 1.0, 3, 20.0 * MB), None);
+    let (node, at) = alone(&mut learnt, 2.0, 2, 2.5 * MB).unwrap();
     assert!(node == NodeId(2) && at < 0.2, "{at}");
 }
 
 #[test]
 fn attempts_through_one_node_share_its_link() {
-    let mut paces = Paces::new(Duration::from_millis(2));
-    assert_eq!(alone(&mut paces, 0.0, 1, 25.0 * MB), None);
+    let mut learnt = Learnt::new(Duration::from_millis(2));
+    assert_eq!(alone(&mut learnt, 0.0, 1, 25.0 * MB), None);
     for (others, is_late) in [(0, true), (2, false)] {
-        let known = Paces::new(Duration::from_millis(2));
-        let mut paces = Paces { sources: paces.sources.clone(), most: paces.most, ..known };
+        let known = Learnt::new(Duration::from_millis(2));
+        let mut learnt = Learnt { sources: learnt.sources.clone(), most: learnt.most, ..known };
         for other in 0..others {
             let nodes = BTreeSet::from([NodeId(2), NodeId(5)]);
-            paces.running.insert(100 + other, (nodes, f64::INFINITY));
+            learnt.running.insert(100 + other, (nodes, f64::INFINITY));
         }
-        assert_eq!(alone(&mut paces, 1.0, 2, 8.0 * MB).is_some(), is_late);
+        assert_eq!(alone(&mut learnt, 1.0, 2, 8.0 * MB).is_some(), is_late);
     }
 }
 
 #[test]
 fn silence_of_a_source_alone_is_waited_for_longer_each_time() {
-    let mut paces = Paces::new(Duration::from_millis(2));
+    let mut learnt = Learnt::new(Duration::from_millis(2));
     let mut ends = Vec::new();
     for _ in 0..3 {
         let mut read = Read::of(&[0.0]);
-        let mut watch = read.watch(&mut paces);
+        let mut watch = read.watch(&mut learnt);
         let mut late = Vec::new();
         while late.is_empty() {
             (0..10).for_each(|_| read.step());
-            late = watch.look(read.now, &read.heard, REST, &mut paces);
+            late = watch.look(read.now, &read.heard, REST, &mut learnt);
         }
-        paces.changed(&late[0], read.now);
+        learnt.changed(&late[0], read.now);
         ends.push((read.now / LEAST_SILENCE).round());
     }
     assert_eq!(ends, [1.0, 2.0, 4.0]);
@@ -210,20 +210,20 @@ fn silence_of_a_source_alone_is_waited_for_longer_each_time() {
 fn a_change_that_did_not_help_is_not_made_again() {
     let mut rates = [25.0 * MB; 6];
     rates[3] = 2.5 * MB;
-    let mut paces = Paces::new(Duration::from_millis(2));
+    let mut learnt = Learnt::new(Duration::from_millis(2));
     let mut read = Read::of(&rates);
-    let mut watch = read.watch(&mut paces);
-    let found = read.judged(&mut watch, &mut paces, 9.0);
+    let mut watch = read.watch(&mut learnt);
+    let found = read.judged(&mut watch, &mut learnt, 9.0);
     assert_eq!(found.map(|found| found.1), Some(vec![3]));
     let late = Late { node: NodeId(3), rate: 2.5 * MB, expected: Some(25.0 * MB) };
-    paces.changed(&late, read.now);
+    learnt.changed(&late, read.now);
     // Whatever is read now, it comes no faster.
     for other in [4, 5] {
         let begun = read.now;
         read = Read { now: begun, ..Read::of(&rates) };
         read.rates.swap(3, other);
-        let mut watch = read.watch(&mut paces);
-        let found = read.judged(&mut watch, &mut paces, begun + 20.0);
+        let mut watch = read.watch(&mut learnt);
+        let found = read.judged(&mut watch, &mut learnt, begun + 20.0);
         assert!(other == 4 || found.is_none(), "{found:?}");
     }
 }

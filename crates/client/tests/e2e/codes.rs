@@ -78,7 +78,7 @@ async fn what_is_no_code_is_refused_and_what_is_used_stays() {
     let mut wrong = miser();
     wrong.repairs[0].joins[0].coefs.0[0] ^= 1;
     let refused = client.register_code(&wrong).await.unwrap_err();
-    assert!(matches!(&refused, ClientError::Invalid(why) if why.contains("proves false")), "{refused}");
+    assert!(matches!(&refused, ClientError::Invalid(why) if why.contains("fails its proof")), "{refused}");
     let missing = cluster.put("a", &data(), options(MISER, Encoding::Online)).await.unwrap_err();
     assert!(matches!(missing, ClientError::NotFound(_)), "{missing}");
 

@@ -172,7 +172,7 @@ fn false_claims_are_refused_with_the_reason() {
             .contains("expected 8 rows of 4 elements: n=4, k=2, w=2, got 5 in row 5")
     );
     assert!(spoil(|d| drop(d.generator.pop())).contains("got 7 rows"));
-    assert!(spoil(|d| d.repairs[0].joins[0].coefs.0[0] ^= 1).contains("proves false"));
+    assert!(spoil(|d| d.repairs[0].joins[0].coefs.0[0] ^= 1).contains("fails its proof"));
     assert!(spoil(|d| drop(d.repairs[0].joins.pop())).contains("all 2 symbols"));
     assert!(spoil(|d| d.repairs[0].joins.clear()).contains("one or more symbols computed"));
     assert!(spoil(|d| d.repairs[0].w = 1).contains("proves against"));

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::live::Live;
 
-    /// Verifies what is due so many seconds after the begin.
+    /// Verifies what is due this many seconds after `began`.
     async fn pass(live: &Live, began: u64, seconds: u64) {
         for portion in due(&live.cluster, began + seconds).await.unwrap() {
             run(&live.cluster, portion).await;

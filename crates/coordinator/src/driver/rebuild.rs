@@ -95,7 +95,7 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
         let ranges = answer(node, PATIENCE, late, agent.removed(Nothing {})).await?.ranges;
         cluster.rebuild().remembers(node, start, ranges);
     }
-    let own = cluster.meta.off(|meta| meta.snapshot()?.graves(0, usize::MAX)).await?;
+    let own = cluster.meta.off(|meta| meta.snapshot()?.tombstones(0, usize::MAX)).await?;
     Ok(cluster.rebuild().removed(own.into_iter().map(|(_, object)| object)))
 }
 

@@ -19,8 +19,8 @@ use crate::cluster::Cluster;
 use crate::engine::damage::unavailable;
 use crate::engine::places::Place;
 use crate::engine::repair::{
-    Attempt, Circumstances, Hope, Order, Outcome, Planned, Rounds, StripeRepair, Tally, Verdict, WaitBudget,
-    plan as plan_next,
+    Attempt, Circumstances, MayReturn, Order, Outcome, Planned, Rounds, StripeRepair, Tally, Verdict,
+    WaitBudget, plan as plan_next,
 };
 use crate::engine::stripe::Stripe;
 use crate::error::Result;
@@ -45,8 +45,8 @@ pub async fn repair_stripe(
 }
 
 async fn in_rounds(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
-    let mut at = match cluster.load(id).await {
-        Ok(Some((stripe, label))) => Patient { cluster, stripe, label, waits: waits(cluster) },
+    let mut stripe = match cluster.load(id).await {
+        Ok(Some((stripe, label))) => StripeInRepair { cluster, stripe, label, waits: waits(cluster) },
         Ok(None) => return Outcome::default(),
         Err(error) => {
             let failed = Some(unread(cluster, id, &error.to_string()).await);
@@ -55,7 +55,7 @@ async fn in_rounds(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>
     };
     let mut rounds = Rounds::new(wanted);
     while let Some(blocks) = rounds.begin() {
-        rounds.ended(at.repair(blocks, &order).await);
+        rounds.ended(stripe.repair(blocks, &order).await);
     }
     rounds.end()
 }
@@ -67,14 +67,14 @@ fn waits(cluster: &Cluster) -> WaitBudget {
 }
 
 /// The stripe that is being repaired: as it was read, with the changes of this repair.
-struct Patient<'a> {
+struct StripeInRepair<'a> {
     cluster: &'a Arc<Cluster>,
     stripe: Stripe,
     label: Label,
     waits: WaitBudget,
 }
 
-impl Patient<'_> {
+impl StripeInRepair<'_> {
     async fn repair(&mut self, wanted: Vec<BlockIndex>, order: &Order) -> Outcome {
         let mut outcome = Outcome::default();
         if let Err(error) = self.attempts(wanted, order, &mut outcome).await {
@@ -283,7 +283,7 @@ async fn plan_now(cluster: &Arc<Cluster>, repair: &mut StripeRepair) -> Result<P
             fresh_key: worker.next_number().0,
         };
         let mut part = worker.recovery().part(next.id());
-        let planned = plan_next(&mut next, circumstances, &mut part, || Hope::new(&worker.members()));
+        let planned = plan_next(&mut next, circumstances, &mut part, || MayReturn::new(&worker.members()));
         if let Planned::Attempt(attempt) = &planned {
             let requestors = attempt.plan.requestors.iter().copied();
             worker.recovery().used(next.id(), attempt.helpers(), requestors);

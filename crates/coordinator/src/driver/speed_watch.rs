@@ -17,12 +17,12 @@ use super::{repair_jobs, shown, steering};
 use crate::cluster::Cluster;
 use crate::engine::repair::{Attempt, RepairSpeed, Slow, StripeRepair, others_are_fine, suspects};
 
-/// Time between two measurements of the speed, in milliseconds, of a repair that runs alone. In a crowd it is longer, up
-/// to so many times.
+/// Milliseconds between two measurements of the speed of a repair that runs alone.
 const LOOK_MS: u64 = 50;
+/// With other repairs that time is longer, at most by this factor.
 const CROWD: u64 = 5;
-/// The nodes that others wait for are judged over at least this many measurements, and over at least as long
-/// a time as the speed is measured.
+/// The nodes that others wait for are judged over at least this many measurements, and over at least the time for which
+/// the speed is measured.
 const LOOKS: usize = 5;
 /// The block size for which a rate is computed.
 const PER_BLOCK: u64 = 1 << 30;
@@ -108,7 +108,7 @@ pub async fn run_on(
 
 impl SpeedWatch {
     /// Completes when an attempt is slow because of nodes that it can do without; returns these nodes. Never completes
-    /// if the attempt is not to go around nodes.
+    /// if the attempt must keep its nodes.
     async fn hold_up(
         &mut self,
         repair: &StripeRepair,

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::cluster::Cluster;
 use crate::engine::repair::{Attempt, Courses, Steer, StripeRepair};
 
-/// A repair that is postponed goes on after so many phases, even if its nodes are still busy.
+/// A repair that is postponed goes on after this many phases, even if its nodes are still busy.
 const PHASES: f64 = 3.0;
 
 /// The repairs that are steered, and how they are told.

@@ -19,7 +19,7 @@ use crate::error::{CoordinatorError, Result};
 /// Most files that one call deletes.
 const BATCH: usize = 250;
 /// Most ids of removed objects that one call carries.
-const GRAVES: usize = 16_384;
+const TOMBSTONES: usize = 16_384;
 /// How often nodes that could not be reached are tried again.
 const PERIOD: Duration = Duration::from_secs(2);
 /// How long an agent may take for a batch.
@@ -74,9 +74,9 @@ pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut 
         if blocks.is_empty() {
             break;
         }
-        let graves = bury(cluster, node, told).await?;
-        let deleted = call(cluster, node, blocks.clone(), &graves).await?;
-        *told = graves.last().map_or(*told, |grave| grave.0);
+        let tombstones = untold_tombstones(cluster, node, told).await?;
+        let deleted = call(cluster, node, blocks.clone(), &tombstones).await?;
+        *told = tombstones.last().map_or(*told, |tombstone| tombstone.0);
         let silent = || unavailable(node, "it did not say what became of all files".into());
         let gone = stuck.answered(&blocks, deleted).ok_or_else(silent)?;
         cluster.meta.off(move |meta| meta.swept(node, &gone)).await?;
@@ -86,16 +86,16 @@ pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut 
 
 /// The objects that were removed since a node was last told: the call that deletes their blocks tells it of them first.
 /// If there are more than one call carries, the node is told of the others here.
-async fn bury(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<Vec<(u64, u64)>> {
+async fn untold_tombstones(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<Vec<(u64, u64)>> {
     loop {
         let after = *told;
-        let graves = cluster.meta.off(move |meta| meta.snapshot()?.graves(after, GRAVES)).await?;
-        match graves.last() {
-            Some((last, _)) if graves.len() == GRAVES => {
-                call(cluster, node, Vec::new(), &graves).await?;
+        let tombstones = cluster.meta.off(move |meta| meta.snapshot()?.tombstones(after, TOMBSTONES)).await?;
+        match tombstones.last() {
+            Some((last, _)) if tombstones.len() == TOMBSTONES => {
+                call(cluster, node, Vec::new(), &tombstones).await?;
                 *told = *last;
             }
-            _ => return Ok(graves),
+            _ => return Ok(tombstones),
         }
     }
 }
@@ -104,10 +104,10 @@ async fn call(
     cluster: &Arc<Cluster>,
     node: NodeId,
     blocks: Vec<BlockRef>,
-    graves: &[(u64, u64)],
+    tombstones: &[(u64, u64)],
 ) -> Result<Deleted> {
     let mut agent = cluster.agent(node)?;
-    let removed = graves.iter().map(|grave| grave.1).collect();
+    let removed = tombstones.iter().map(|tombstone| tombstone.1).collect();
     let request = DeleteBlocks { blocks, removed, number: cluster.next_number().0 };
     answer(node, PATIENCE, "it did not delete in time", agent.delete(request)).await
 }

@@ -25,7 +25,7 @@ const ATTEMPTS: u32 = 4;
 
 /// Which nodes take blocks that leave their node.
 pub trait Takers: Send + 'static {
-    /// Leaves only those nodes usable that take a block of so many bytes from this node.
+    /// Leaves only those nodes usable that take a block of this many bytes from this node.
     fn offer(&self, topology: &mut Topology, from: NodeId, bytes: u64);
 
     /// Of several nodes that may take a block, the one of the smallest rank does.

@@ -164,7 +164,7 @@ fn free_id(next: u64, nodes: &BTreeMap<NodeId, NodeRecord>) -> Result<NodeId, Re
     })
 }
 
-/// The record of a node from now on, on which so many blocks are placed.
+/// The record of a node from now on. `placed`: the blocks that are placed on it.
 fn merged(
     placed: u64,
     node: NodeId,

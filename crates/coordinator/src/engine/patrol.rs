@@ -37,7 +37,7 @@ pub struct Portion {
 /// How a portion ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
-    /// All its blocks were read, up to this stripe; they were so many.
+    /// All its blocks were read, up to this stripe; how many they were.
     Upto(StripeId, u64),
     /// All blocks to the end of the pass were read.
     ToTheEnd(u64),

@@ -50,7 +50,7 @@ pub fn rounds(nodes: &BTreeMap<NodeId, RackId>) -> Vec<Round> {
     rounds
 }
 
-/// Each of these sends to the one that stands so many places behind it.
+/// Each node sends to the one that is `shift` places behind it.
 fn shifted(nodes: &[NodeId], shift: usize) -> Round {
     if shift.is_multiple_of(nodes.len().max(1)) {
         return Round::new();

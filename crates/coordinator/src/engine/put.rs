@@ -7,7 +7,7 @@ use kintsu_plan::{Layout, PlanError, Topology, place};
 /// Longest name in bytes.
 const NAME_BYTES: usize = 1024;
 
-/// Objects that the S3 door serves have names that begin like this,
+/// Objects that the S3 gateway serves have names that begin like this,
 pub const S3: &str = "s3/";
 /// and what it keeps beside them has names that begin like this.
 pub const OF_S3: &str = ".s3/";

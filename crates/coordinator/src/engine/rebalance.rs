@@ -11,9 +11,9 @@ use kintsu_plan::Topology;
 
 use super::drain::Takers;
 
-/// A node gives blocks only if it is above its goal by more than this share of the goal: one in so many bytes.
+/// A node gives blocks only if it is above its goal by more than the goal divided by this.
 const TOLERANCE: u64 = 20;
-/// What fills are compared in.
+/// The unit in which the used parts of nodes are compared.
 const PER_MILLION: u128 = 1_000_000;
 
 /// How full the nodes are, as blocks move. Sizes are in bytes.
@@ -61,7 +61,7 @@ impl Ledger {
         self.nodes.iter().filter(|(id, _)| self.gives(**id, 0)).map(|(_, fill)| over(fill)).sum()
     }
 
-    /// Whether a node gives a block of so many bytes.
+    /// Whether a node gives a block of this many bytes.
     pub fn gives(&self, node: NodeId, bytes: u64) -> bool {
         self.nodes.get(&node).is_some_and(|fill| {
             let over = over(fill);
@@ -121,7 +121,7 @@ mod tests {
     use kintsu_dag::RackId;
     use kintsu_plan::Node;
 
-    /// Nodes of 1000 bytes, each in a rack of its own, with so many used.
+    /// Nodes of 1000 bytes, each in a rack of its own; `used` of them are used.
     fn topology(used: &[u64]) -> Topology {
         let node = |(id, used): (usize, &u64)| {
             let (rack, room_bytes) = (RackId(id as u32), Some(1000 - used));

@@ -3,7 +3,7 @@
 //! - [`Queue`]: which stripes are repaired, for which jobs, and in which order; `flight`: how many at once.
 //! - [`StripeRepair`]: the repair of one stripe, from the first plan through faults and new plans to the blocks' new
 //!   homes.
-//! - [`Rounds`]: its blocks together, or one by one; [`WaitBudget`] and [`Hope`]: whether it waits for news of nodes.
+//! - [`Rounds`]: its blocks together, or one by one; [`WaitBudget`] and [`MayReturn`]: whether it waits for news of nodes.
 //! - [`RepairSpeed`] and [`suspects`]: whether a repair is so slow that it is worth avoiding the nodes that delay
 //!   it, and which nodes these are; [`SlowNodes`]: which nodes have delayed repairs lately.
 //! - [`Phases`]: when the stripes that wait are planned again; [`Courses`]: which repairs are postponed, woken or sent along other trees, by how far each has come.
@@ -17,8 +17,8 @@ mod auto;
 mod courses;
 mod flight;
 mod hold;
-mod hope;
 mod losses;
+mod may_return;
 mod phases;
 mod queue;
 mod rounds;
@@ -32,8 +32,8 @@ pub use auto::Auto;
 pub use courses::{Courses, Steer};
 pub use flight::{LinkLoads, fit_together, loads};
 pub use hold::{Held, Holder, held};
-pub use hope::{Hope, Planned, WaitBudget, plan};
 pub use losses::Losses;
+pub use may_return::{MayReturn, Planned, WaitBudget, plan};
 pub use phases::Phases;
 pub use queue::{Command, Outcome, Queue, RepairJobId, RepairResult, Want};
 pub use rounds::Rounds;

@@ -1,8 +1,8 @@
 //! Decides what belongs to snapshots of volumes (`docs/adr/0012-snapshots.md`).
 //!
-//! The snapshots of a volume are numbered. A stripe was made when so many had been taken; it belongs to each snapshot that was taken
-//! since, until the volume writes to it. It has one owner: the volume as long as it shares it, then the youngest snapshot that
-//! has it. When an owner is removed, the next older snapshot that has it becomes the owner.
+//! The snapshots of a volume are numbered. A stripe records how many had been taken when it was made. It belongs to each
+//! snapshot that was taken since, until the volume writes to it. It has one owner: the volume while that uses it, then the
+//! youngest snapshot that has it. When an owner is removed, the next older snapshot that has it becomes the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 //! A client wants to write an object. Every bad request is refused here, before anything is written or recorded.
-//! Then the first stripes get their ids and homes, durably, and the put gets a lease. A recorded put always gets
-//! its lease, even if the caller has disconnected by then.
+//! Then the first stripes get their ids and homes (for a small put not durably: see `Meta::begin_put`), and the put gets
+//! a lease. A recorded put always gets its lease, even if the caller has disconnected by then.
 
 use std::sync::Arc;
 

@@ -54,7 +54,7 @@ mod tests {
         register::handle(&cluster, registration(node.0, 0)).await.unwrap();
         handle(&cluster, NodeRef { node }).await.unwrap();
         assert!(report_blocks::handle(&cluster, page(node, 1, Vec::new())).await.is_err());
-        assert!(cluster.members().node(node).is_none(), "alive, and no metadata know it");
+        assert!(cluster.members().node(node).is_none(), "a live node without a record in the metadata");
         enlist(&cluster, registration(node.0, 0)).await.unwrap();
         assert!(cluster.meta.snapshot().unwrap().nodes().unwrap().contains_key(&node));
     }

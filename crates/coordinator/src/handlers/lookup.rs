@@ -12,7 +12,7 @@ use crate::meta::Meta;
 /// Most stripes in one answer, so that it stays well below the size limit of messages.
 const MOST_STRIPES: u64 = 16_384;
 
-/// So many stripes are read at once, where the call came in.
+/// A lookup of at most this many stripes is read in the thread of the call.
 const FEW_STRIPES: u64 = 16;
 
 /// See the head of this file.

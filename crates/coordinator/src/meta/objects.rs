@@ -8,11 +8,11 @@ use redb::ReadableTable;
 
 use super::record::{self, CodeRecord, ObjectRecord, StripeRecord};
 use super::write::Tables;
-use super::{Meta, Snapshot, graves, tables, volumes};
+use super::{Meta, Snapshot, tables, tombstones, volumes};
 use crate::engine::put::OF_S3;
 use crate::error::{CoordinatorError, Result};
 
-/// Names that begin like these are not listed among others: stripes of volumes, and what the S3 door keeps.
+/// Names that begin like these are not listed among others: stripes of volumes, and what the S3 gateway keeps.
 const HIDDEN: [&str; 2] = [volumes::RESERVED, OF_S3];
 
 /// The position of the first of some stripes of an object, and these stripes.
@@ -192,7 +192,7 @@ pub fn drop_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Res
     }
     t.objects.remove(name)?;
     volumes::forget_stripe(t, name)?;
-    graves::bury(t, object.id)?;
+    tombstones::add(t, object.id)?;
     t.names.remove(object.id)?;
     let bytes = t.counter(tables::COUNT_BYTES)?;
     t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))?;

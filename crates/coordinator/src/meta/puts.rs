@@ -363,7 +363,7 @@ pub(super) fn discard(t: &mut Tables<'_>, id: u64, put: &PendingPut) -> Result<(
         trash_pending(t, &row)?;
         t.put_stripes.remove(stripe.0)?;
     }
-    super::graves::bury(t, id)?;
+    super::tombstones::add(t, id)?;
     t.puts.remove(id)?;
     Ok(())
 }

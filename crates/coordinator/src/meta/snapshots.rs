@@ -16,7 +16,7 @@ use super::{Meta, Snapshot, commit, fence, puts, record, tables};
 use crate::engine::snapshots::{Taken, has, heir, owners, sharer};
 use crate::error::{CoordinatorError, Result};
 
-/// The newest of the stripes that were dropped with snapshots are remembered, so many.
+/// How many of the stripes that were dropped with snapshots are remembered, the newest ones.
 const MOST_DROPPED: u64 = 200_000;
 
 /// Of which volume a snapshot is, and which one.

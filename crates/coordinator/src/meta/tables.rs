@@ -24,7 +24,7 @@ pub const PUT_STRIPES: TableDefinition<u64, &[u8]> = TableDefinition::new("put_s
 /// (node, stripe, index, generation) of a block file that nobody needs.
 pub const GARBAGE: TableDefinition<(u32, u64, u8, u32), ()> = TableDefinition::new("garbage");
 /// Number -> id of an object that is gone for good.
-pub const GRAVES: TableDefinition<u64, u64> = TableDefinition::new("graves");
+pub const TOMBSTONES: TableDefinition<u64, u64> = TableDefinition::new("graves");
 /// Node id -> [`NodeRecord`](super::NodeRecord).
 pub const NODES: TableDefinition<u32, &[u8]> = TableDefinition::new("nodes");
 /// Node id -> (blocks placed on it, those of them that are lost).
@@ -86,7 +86,7 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
     visit.table(PUTS)?;
     visit.table(PUT_STRIPES)?;
     visit.table(GARBAGE)?;
-    visit.table(GRAVES)?;
+    visit.table(TOMBSTONES)?;
     visit.table(VOLUMES)?;
     visit.table(VOLUME_NAMES)?;
     visit.table(VOLUME_STRIPES)?;
@@ -110,7 +110,7 @@ pub const COUNT_NODE: &str = "next_node";
 /// Counter: next code key. In stores from before this counter existed it may be less than the keys in use.
 pub const COUNT_CODE: &str = "next_code";
 /// Counter: next number of an object that is gone.
-pub const COUNT_GRAVE: &str = "next_grave";
+pub const COUNT_TOMBSTONE: &str = "next_grave";
 /// Counter: starts of the coordinator.
 pub const COUNT_BOOT: &str = "boots";
 /// Counter: number of the last copy of the metadata that an agent took.

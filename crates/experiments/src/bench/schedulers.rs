@@ -19,13 +19,13 @@ use crate::plain;
 /// The schedulers that are timed.
 const NAMES: [&str; 2] = ["auto", "chameleon"];
 
-/// As in the paper.
+/// Blocks and nodes as in the paper, and its time. The racks are ours.
 const BLOCKS: usize = 1000;
 const NODES: usize = 500;
 const RACKS: usize = 20;
 const PUBLISHED_MS: f64 = 550.0;
 
-/// Aim for the median time of scheduling, in milliseconds.
+/// The median time of scheduling should be below this, in milliseconds.
 const AIM_MS: f64 = 20.0;
 
 /// One scheduler.
@@ -60,7 +60,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Case
     let stripes = damaged(options, &topology)?;
     let (disks, blocks) = (Disks::default(), LostBlock::all(&stripes));
     let scene = Scene { topology: &topology, disks: &disks, underway: &[] };
-    // A run takes as long as the plans of a thousand single repairs.
+    // A run plans a thousand repairs, and `runs` is meant for single ones.
     let runs = (options.runs / BLOCKS).max(1);
     let mut cases = Vec::new();
     for name in NAMES {

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ExperimentError, Result};
 
 pub use file::from_csv;
-pub use player::{Leg, Pace, Player};
+pub use player::{Arrivals, Leg, Player};
 pub use score::{Latency, Played, Score, Window};
 
 /// The generator of random numbers of all workloads; its sequence for a seed never changes.

@@ -27,10 +27,10 @@ const MOST_FAILED: u64 = 100;
 
 /// When operations begin.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
+pub enum Arrivals {
     /// When an earlier one has ended.
     Closed,
-    /// At their own times, so many times as fast as recorded.
+    /// At the recorded times, divided by this factor.
     Open(f64),
 }
 
@@ -53,14 +53,14 @@ pub struct Player {
     /// How many operations run at once.
     pub tasks: usize,
     /// When operations begin.
-    pub pace: Pace,
+    pub arrivals: Arrivals,
 }
 
 impl Player {
     /// A player in a closed loop.
     pub fn new(clients: Vec<Client>, code: &str, tasks: usize) -> Self {
         let put = PutOptions { replace: true, ..PutOptions::new(code) };
-        Self { clients, put, tasks, pace: Pace::Closed }
+        Self { clients, put, tasks, arrivals: Arrivals::Closed }
     }
 
     /// Writes the values that a workload works on, unless its keys are there; `watch` gets how many are written.
@@ -141,7 +141,7 @@ impl Player {
             operations: Mutex::new(work.operations),
             inserting: Mutex::default(),
             put: self.put.clone(),
-            pace: self.pace,
+            arrivals: self.arrivals,
             began: Instant::now(),
             score: score.clone(),
             over: over.clone(),
@@ -172,7 +172,7 @@ struct Shared {
     /// Keys whose insert has not ended.
     inserting: Mutex<BTreeSet<u64>>,
     put: PutOptions,
-    pace: Pace,
+    arrivals: Arrivals,
     began: Instant,
     score: Arc<Score>,
     over: CancellationToken,
@@ -184,9 +184,9 @@ impl Shared {
         while !self.over.is_cancelled() {
             let next = lock(&self.operations).next();
             let Some(operation) = next else { return Ok(()) };
-            let began = match self.pace {
-                Pace::Closed => Instant::now(),
-                Pace::Open(speed) => {
+            let began = match self.arrivals {
+                Arrivals::Closed => Instant::now(),
+                Arrivals::Open(speed) => {
                     let due = self.began + Duration::from_secs_f64(operation.at / speed.max(1e-9));
                     tokio::select! {
                         () = tokio::time::sleep_until(due) => {}

@@ -15,7 +15,7 @@ pub const THETA: f64 = 0.99;
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
-/// Draws numbers from 0, the most popular one.
+/// Draws items: numbers from 0, which is the most popular one.
 #[derive(Debug, Clone)]
 pub struct Zipf {
     items: u64,
@@ -32,7 +32,7 @@ impl Zipf {
         zipf
     }
 
-    /// Adds items, the least popular ones.
+    /// Grows to this many items; the new ones are the least popular.
     pub fn grow(&mut self, items: u64) {
         self.zeta += (self.items + 1..=items).map(|i| (i as f64).powf(-self.theta)).sum::<f64>();
         self.items = self.items.max(items);
@@ -55,7 +55,7 @@ impl Zipf {
     }
 }
 
-/// Draws keys of which the popular ones lie anywhere among all. (`ScrambledZipfianGenerator`)
+/// Draws keys; the popular ones are scattered among all. (`ScrambledZipfianGenerator`)
 #[derive(Debug, Clone)]
 pub struct Scrambled {
     keys: u64,
@@ -75,7 +75,7 @@ impl Scrambled {
     }
 }
 
-/// YCSB's hash of a number: FNV-1a over its bytes, the least first, without the sign.
+/// YCSB's hash of a number: FNV-1a over its bytes in little-endian order, as a signed number without its sign.
 pub fn scramble(number: u64) -> u64 {
     let step = |hash: u64, octet: u8| (hash ^ u64::from(octet)).wrapping_mul(1_099_511_628_211);
     (number.to_le_bytes().into_iter().fold(0xcbf2_9ce4_8422_2325, step) as i64).unsigned_abs()
@@ -111,8 +111,8 @@ mod tests {
                 let expected = ((item + 1) as f64).powf(-theta) / zeta;
                 assert!((count - DRAWS as f64 * expected).abs() <= tolerance(expected), "{items}: {item}");
             }
-            // The power law in place of the steps of Zipf's law is off by up to 3% of all draws for the first ten items,
-            // less for more of them.
+            // For the first ten items the power law differs from Zipf's law by up to 3% of all draws, for more of them by
+            // less.
             for first in [10, 100, 500, 1000] {
                 let first = first.min(items) as usize;
                 let drawn: f64 = counts[..first].iter().sum();

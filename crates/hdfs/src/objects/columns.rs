@@ -233,7 +233,7 @@ impl Columns {
         }
     }
 
-    /// Writes a small file with so many replicas.
+    /// Writes a small file with these replicas.
     ///
     /// # Errors
     /// `Datanode` when a DataNode fails; those of calls.

@@ -14,21 +14,21 @@
 mod columns;
 mod encode;
 mod list;
-mod mend;
 mod met;
 mod object;
 mod place;
 mod put;
 mod record;
+mod repair;
 mod spread;
 
 pub(crate) use columns::drawn;
 pub use encode::{Encoded, encode};
 pub use list::{Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove};
-pub(crate) use mend::wrong_blocks;
-pub use mend::{Mended, get_object, object_bytes, repair_objects, verify_objects};
 pub(crate) use met::{Met, Records};
 pub(crate) use object::{ENCODED, refresh};
 pub use put::{PutOptions, Written, put};
 pub(crate) use record::Known;
+pub(crate) use repair::wrong_blocks;
+pub use repair::{RepairedObjects, get_object, object_bytes, repair_objects, verify_objects};
 pub use spread::Moved;

@@ -93,7 +93,7 @@ impl Datanodes {
         homes.filter_map(named).collect()
     }
 
-    /// So many DataNodes for the replicas of a small file, each in another rack as far as they go.
+    /// `count` DataNodes for the replicas of a small file, in different racks as far as there are enough.
     pub(crate) fn some(&self, count: usize) -> Vec<DatanodeInfo> {
         let mut usable: Vec<(usize, &NodeId)> = Vec::new();
         let mut met: BTreeMap<RackId, usize> = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Writing an object: each stripe is encoded here, and its blocks go to DataNodes that are chosen by Kintsu's rules of placement.
 //!
-//! Everything is written under the names of a new version, which nobody knows. The record is written last; its renaming makes the
-//! object. What was killed before leaves files that no record names; what was killed after has only the old version's files
-//! left to remove.
+//! Everything is written under the names of a new version, which nobody knows yet. The record is written last, and renaming it
+//! makes the object visible. A write that is killed before leaves files that no record names; one that is killed after leaves
+//! only the old version's files to remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -24,7 +24,7 @@ use crate::proto::changes::Mode;
 use crate::transfer::UNIT_BYTES;
 use crate::{HdfsError, NameNode};
 
-/// Least size of a block that HDFS takes where nothing else is set (`dfs.namenode.fs-limits.min-block-size`).
+/// The smallest block that HDFS accepts by default (`dfs.namenode.fs-limits.min-block-size`).
 const USUAL_LEAST: u64 = 1 << 20;
 
 /// How an object is written.
@@ -61,8 +61,8 @@ pub struct Written {
 /// Stores a local file as the object `path`. `progress` is told the bytes so far.
 ///
 /// # Errors
-/// `Unsupported` for sizes that HDFS does not take, and for a path that has something else; `Refused` for an object that is there
-/// without `replace`; `Plan` for too few DataNodes; `Denied`; `Io` for the local file, also if it changes; those of calls. Nothing of a
+/// `Unsupported` for sizes that HDFS does not accept, for a path that is something else, and for an existing object without
+/// `replace`; `Plan` for too few DataNodes; `Denied`; `Io` for the local file, also if it changes; those of calls. Nothing of a
 /// failed write stays, if the NameNode answers.
 pub async fn put(
     namenode: &Arc<NameNode>,
@@ -80,7 +80,7 @@ pub async fn put(
     let all = stripes(&**code, LayoutKind::Striped, metadata.len(), block_bytes, cell_bytes)?;
     namenode.check_transfer().await?;
     let old = vacant(namenode, &path, options.replace).await?;
-    // Before anything is written: whether there are DataNodes enough.
+    // Checks that there are enough DataNodes before anything is written.
     let live = Datanodes::of(namenode.live_datanodes().await?, &BTreeSet::new());
     if let Some((_, layout)) = all.first() {
         live.place(&**code, layout, 0)?;
@@ -154,15 +154,15 @@ fn check_block(block_bytes: u64) -> Result<(), HdfsError> {
 async fn vacant(namenode: &NameNode, path: &str, replace: bool) -> Result<Option<Known>, HdfsError> {
     let unsupported = |got: &str| HdfsError::Unsupported {
         what: path.to_owned(),
-        expected: "a name that is free, or that of an object".into(),
+        expected: "a name that is free, or of an object to replace".into(),
         got: got.to_owned(),
     };
     match find(namenode, path).await {
         Ok(Found::Folder(Some(known))) if replace => Ok(Some(known)),
-        Ok(Found::Folder(Some(_))) => Err(unsupported("one that is there; --replace replaces it")),
+        Ok(Found::Folder(Some(_))) => Err(unsupported("an object; --replace replaces it")),
         Ok(Found::Folder(None)) => {
             let page = namenode.listing(path, Vec::new()).await?;
-            // What a write left that was killed does not count.
+            // Files of a write that was killed do not count.
             let ours = |name: &[u8]| name.starts_with(RECORD.as_bytes());
             match page.entries.iter().all(|entry| ours(&entry.name)) && page.remaining == 0 {
                 true => Ok(None),
@@ -175,10 +175,11 @@ async fn vacant(namenode: &NameNode, path: &str, replace: bool) -> Result<Option
     }
 }
 
-/// Writes the record, and makes it that of its folder: from then on it is the object. The inner error says that it certainly is not.
+/// Writes the record and gives it its name, which makes the object visible. After an inner error the object is certainly not
+/// visible.
 ///
 /// # Errors
-/// It is not known whether it is: the NameNode does not answer. Then nothing may be removed.
+/// The NameNode does not answer, so it is not known whether the object is visible. Then nothing may be removed.
 pub(super) async fn publish(
     namenode: &NameNode,
     new: &Columns,
@@ -190,13 +191,13 @@ pub(super) async fn publish(
     let published = async {
         let bytes = record.to_file()?;
         let live = Datanodes::of(namenode.live_datanodes().await?, &new.bad);
-        // As safe as the blocks: it survives as many losses.
+        // The record survives as many losses as the blocks.
         let replicas = live.some(code.n() - code.k() + 1);
         new.write_small(namenode, &aside, bytes, replicas).await?;
         namenode.rename(&aside, &record_of(&new.folder), replace).await
     };
     let Err(error) = published.await else { return Ok(Ok(())) };
-    // The answer may have been lost. Without the file it cannot be renamed any more, however late.
+    // The answer may have been lost. Once the file is deleted, a late call cannot rename it any more.
     namenode.delete(&aside).await?;
     match record_in(namenode, &new.folder).await? {
         Some(known) if known.record.version == new.version => Ok(Ok(())),
@@ -204,7 +205,7 @@ pub(super) async fn publish(
     }
 }
 
-/// Checks that all files of a new object are there: whoever removes leftovers might have taken them for such before it had a record.
+/// Checks that all files of a new object are there: before it had a record, a removal of leftovers might have removed them.
 pub(super) async fn whole(namenode: &NameNode, folder: &str) -> Result<Object, HdfsError> {
     let object = Object::in_folder(namenode, folder).await?;
     match object.groups.iter().find(|group| !group.missing().is_empty()) {

@@ -1,6 +1,6 @@
-//! The form of a coefficient that the vector units use.
+//! The two forms of a coefficient `c` that vector units use.
 //!
-//! Multiplication by `c` is linear over GF(2), so that two forms are enough:
+//! Both exist because multiplication by `c` is linear over GF(2):
 //! `c * x = c * (x & 0x0f) + c * (x & 0xf0)`, two tables of 16 products (Plank, Greenan and
 //! Miller, "Screaming Fast Galois Field Arithmetic Using Intel SIMD Instructions", FAST'13); and
 //! an 8x8 matrix of bits whose column `i` is `c * 2^i`.

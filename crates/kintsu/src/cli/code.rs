@@ -43,7 +43,7 @@ Examples:
 Examples:
   kintsu code reliability rs:n=14,k=10 azure-lrc:n=16,k=12,r=6 --nodes 40 --racks 8
   kintsu code reliability rs:n=9,k=6 --afr 4 --bandwidth 50MB --capacity 20TB
-  kintsu code reliability rs:n=9,k=6 --racks 3 --updates --window 18h   # until parity has followed updates
+  kintsu code reliability rs:n=9,k=6 --racks 3 --updates --window 18h   # parity follows updates within 18 hours
   kintsu code reliability --papers                      # data loss probabilities of two papers, and ours")]
     Reliability(Reliability),
     /// Recommend codes for a cluster, with reasons and caveats. If no code fits, it fails and says what change

@@ -92,7 +92,7 @@ Examples:
         path: String,
     },
     /// Watch a cluster until Ctrl-C: which DataNodes are gone (seen after 10 s of silence or two refused connections), what is
-    /// lost with them, and when each block is back, whoever rebuilt it. Changes nothing; a coordinator with agents mends. Needs a
+    /// lost with them, and when each block is back, whoever rebuilt it. Changes nothing; a coordinator with agents repairs. Needs a
     /// superuser of HDFS.
     #[command(after_help = "Examples:\n  kintsu hdfs watch\n  kintsu hdfs watch /warehouse --json | jq -c")]
     Watch {

@@ -62,7 +62,7 @@ fn told(event: &Event) -> String {
         Event::Gone { datanode, why } => format!("DataNode {datanode} is gone: {why}"),
         Event::Back { datanode } => format!("DataNode {datanode} is back"),
         Event::Staged { block, datanode, ms, helpers } => {
-            format!("{}: rebuilt from {helpers} blocks in {ms} ms, waits beside {datanode}", name(block))
+            format!("{}: rebuilt from {helpers} blocks in {ms} ms, staged beside {datanode}", name(block))
         }
         Event::Reported { block, datanode } => {
             format!("{}: the NameNode was told that {datanode} has lost it", name(block))
@@ -85,7 +85,7 @@ fn told(event: &Event) -> String {
 fn refuse_tls(endpoint: &Endpoint) -> anyhow::Result<()> {
     anyhow::ensure!(
         endpoint.tls.is_none(),
-        "beside HDFS: expected no --tls (it is not supported there), got it"
+        "beside HDFS: expected no --tls (it is not supported there), got --tls"
     );
     Ok(())
 }

@@ -54,7 +54,7 @@ fn told(seen: &Seen) -> String {
              cannot be read",
             human(*bytes)
         ),
-        Seen::Mended { path, group, index, bytes, datanode, lost_ms } => format!(
+        Seen::Repaired { path, group, index, bytes, datanode, lost_ms } => format!(
             "{path}, group {group}, block {index} ({}) is back on {datanode} after {:.1} s",
             human(*bytes),
             *lost_ms as f64 / 1000.0

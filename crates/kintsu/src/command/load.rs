@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kintsu_experiments::workload::{
-    Latency, Leg, Pace, Played, Player, Scale, Score, Work, from_csv, workload,
+    Arrivals, Latency, Leg, Played, Player, Scale, Score, Work, from_csv, workload,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,7 @@ pub async fn run(args: Load, context: &Context) -> anyhow::Result<ExitCode> {
         args.open
     );
     let player = Player {
-        pace: args.open.map_or(Pace::Closed, Pace::Open),
+        arrivals: args.open.map_or(Arrivals::Closed, Arrivals::Open),
         ..Player::new(vec![context.client.clone()], &args.code, args.tasks as usize)
     };
     let (score, stop) = (Arc::new(Score::default()), CancellationToken::new());

@@ -19,8 +19,8 @@ use crate::cli::{self, EncodeWhen};
 use crate::units::{human, moment};
 use crate::{output, progress};
 
-/// How `kintsu put` stores, as far as its user says.
-pub struct Wish {
+/// How `kintsu put` is to store, as far as its user says.
+pub struct PutChoices {
     code: Option<String>,
     encoding: Encoding,
     block_bytes: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Wish {
     attributes: Attributes,
 }
 
-impl Wish {
+impl PutChoices {
     fn of(args: &cli::Put) -> anyhow::Result<Self> {
         let mut user = BTreeMap::new();
         for (key, value) in &args.meta {
@@ -80,13 +80,13 @@ impl Wish {
 
 /// `kintsu put`.
 pub async fn put(args: cli::Put, context: &Context) -> anyhow::Result<ExitCode> {
-    let wish = Wish::of(&args)?;
+    let choices = PutChoices::of(&args)?;
     let (client, name) = (&context.client, args.name.as_str());
     let started = std::time::Instant::now();
     let object = match Input::open(&args.file).await? {
-        Input::Folder(folder) => return super::tree::put(folder, name, wish, context).await,
+        Input::Folder(folder) => return super::tree::put(folder, name, choices, context).await,
         Input::File(source) => {
-            let options = wish.options(client, name).await?;
+            let options = choices.options(client, name).await?;
             let bar = progress::bytes(&format!("put {name}"));
             let show = |done, total| {
                 bar.set_length(total);
@@ -95,7 +95,7 @@ pub async fn put(args: cli::Put, context: &Context) -> anyhow::Result<ExitCode> 
             client.put(Arc::new(source), name, options, show).await?
         }
         Input::Stream(stream) => {
-            let options = wish.options(client, name).await?;
+            let options = choices.options(client, name).await?;
             let bar = progress::stream(&format!("put {name}"));
             client.put_reader(stream, name, options, |done| bar.set_position(done)).await?
         }

@@ -28,8 +28,8 @@ pub async fn run(args: PageArgs, endpoint: Endpoint, json: bool) -> anyhow::Resu
     Ok(code)
 }
 
-/// The page of a coordinator in this process. `None` if there is to be none, if the usual address is taken, which is said on
-/// standard error, or with TLS: a coordinator's certificate may not ask what an operator may.
+/// The page of a coordinator in this process. `None` with `--no-page`; if the default address is taken, which standard error
+/// tells; or with TLS, because a coordinator's certificate is not allowed the calls of an operator.
 ///
 /// # Errors
 /// An address that was asked for cannot be listened on, or there is TLS.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use kintsu_s3::{Config, Keys, Limits, Listen, S3DoorError, Server};
+use kintsu_s3::{Config, Keys, Limits, Listen, S3GatewayError, Server};
 use serde_json::json;
 
 use super::interrupted;
@@ -34,7 +34,7 @@ pub async fn run(args: S3, endpoint: Endpoint, json: bool) -> anyhow::Result<Exi
     client.status().await?;
     let served = match Server::start(client.clone(), keys.clone(), config, listen).await {
         Ok(server) => serve(server, encrypted, &args, &keys, json).await,
-        Err(S3DoorError::Listen { on, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
+        Err(S3GatewayError::Listen { on, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
             Err(anyhow::anyhow!(
                 "cannot listen on {on}: {source}; choose another one with --listen (port 0: any free one)"
             ))

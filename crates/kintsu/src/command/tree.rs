@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::Context;
-use super::object::Wish;
+use super::object::PutChoices;
 use crate::{output, progress, units::human};
 
 /// Files at work at the same time.
@@ -40,16 +40,21 @@ struct Found {
 }
 
 /// Stores all files of a folder under names that begin with `prefix`.
-pub async fn put(folder: PathBuf, prefix: &str, wish: Wish, context: &Context) -> anyhow::Result<ExitCode> {
+pub async fn put(
+    folder: PathBuf,
+    prefix: &str,
+    choices: PutChoices,
+    context: &Context,
+) -> anyhow::Result<ExitCode> {
     let (queue, found) = mpsc::channel(FOUND_AHEAD);
     let prefix = as_prefix(prefix);
     let walk = tokio::task::spawn_blocking(move || walk(&folder, &prefix, &queue));
-    let (client, wish) = (context.client.clone(), Arc::new(wish));
+    let (client, choices) = (context.client.clone(), Arc::new(choices));
     let report = all("put", found, move |file, name| {
-        let (client, wish) = (client.clone(), wish.clone());
+        let (client, choices) = (client.clone(), choices.clone());
         async move {
             let source = FileSource::open(&file).map_err(anyhow::Error::from)?;
-            let options = wish.options(&client, &name).await?;
+            let options = choices.options(&client, &name).await?;
             Ok(client.put(Arc::new(source), &name, options, |_, _| {}).await?.size)
         }
     });

@@ -98,8 +98,8 @@ fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, large: &[u8]) {
     wait_missing(hdfs, "/logs/moved");
     let lost = hdfs.client(&["fs", "-Ddfs.client.max.block.acquire.failures=0", "-cat", "/logs/moved"]);
     assert!(!lost.status.success(), "HDFS itself has lost bytes of it");
-    let mended = store(hdfs, 0, &["repair"]);
-    assert!(mended["blocks"].as_array().unwrap().len() >= 2, "{mended}");
+    let repaired = store(hdfs, 0, &["repair"]);
+    assert!(repaired["blocks"].as_array().unwrap().len() >= 2, "{repaired}");
     assert_eq!(hdfs.stock_sha("/logs/moved"), sha256(large), "HDFS's own readers have it again");
     assert!(hdfs.stock(&["fsck", "/"]).contains("is HEALTHY"));
     hdfs.start_datanode(node);
@@ -136,8 +136,8 @@ fn with_block_tokens_objects_are_stored_moved_and_repaired() {
     for path in ["/logs/file", "/object"] {
         assert_eq!(got(&hdfs, path), sha256(&bytes));
     }
-    let mended = store(&hdfs, 0, &["repair"]);
-    assert_eq!(mended["failed"], json!([]), "{mended}");
+    let repaired = store(&hdfs, 0, &["repair"]);
+    assert_eq!(repaired["failed"], json!([]), "{repaired}");
     for path in ["/logs/file", "/object"] {
         assert_eq!(store(&hdfs, 0, &["stat", path])["missing"], json!([]));
         assert_eq!(got(&hdfs, path), sha256(&bytes));

@@ -139,10 +139,10 @@ fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, files: &[(&str, Vec<u8>)]) {
         blocks.iter().all(|block| block["proved"] == json!(true) && !block["handed_over"]["To"].is_null())
     );
     hdfs.json(0, &["status"]);
-    wait("the watch to see everything mended", || !watching.events("whole").is_empty());
+    wait("the watch to see everything repaired", || !watching.events("whole").is_empty());
     assert_eq!(watching.events("whole")[0]["blocks"], json!(blocks.len()));
-    let mended = watching.events("mended");
-    assert!(mended.iter().all(|block| hdfs.transfer(node) != block["datanode"].as_str().unwrap()));
+    let back = watching.events("repaired");
+    assert!(back.iter().all(|block| hdfs.transfer(node) != block["datanode"].as_str().unwrap()));
     assert_eq!(hdfs.json(0, &["verify"])["bad"], json!([]));
     assert!(hdfs.stock(&["fsck", "/ec"]).contains("is HEALTHY"));
     for (id, old) in &lost {

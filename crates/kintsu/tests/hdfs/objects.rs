@@ -119,8 +119,8 @@ fn objects_are_stored_in_a_stock_hdfs_read_repaired_and_removed() {
     whole_objects_are_read(&hdfs, &objects);
     a_killed_write_leaves_the_old_object(&hdfs, &objects[0]);
     a_lost_answer_to_the_renaming_loses_nothing(&hdfs);
-    wrong_bytes_are_read_around_found_and_mended(&hdfs, &objects[0]);
-    wrong_bytes_are_read_around_found_and_mended(&hdfs, &objects[1]);
+    wrong_bytes_are_read_around_found_and_repaired(&hdfs, &objects[0]);
+    wrong_bytes_are_read_around_found_and_repaired(&hdfs, &objects[1]);
     a_file_that_is_gone_is_decoded_and_said(&hdfs);
     a_dead_datanode_is_repaired(&mut hdfs, &objects);
     what_is_removed_is_gone(&hdfs);
@@ -286,14 +286,14 @@ fn a_lost_answer_to_the_renaming_loses_nothing(hdfs: &Hdfs) {
     store(hdfs, 0, &["rm", "/store/lost"]);
 }
 
-fn wrong_bytes_are_read_around_found_and_mended(hdfs: &Hdfs, (path, _, bytes): &(&str, &str, Vec<u8>)) {
+fn wrong_bytes_are_read_around_found_and_repaired(hdfs: &Hdfs, (path, _, bytes): &(&str, &str, Vec<u8>)) {
     let (file, _) = block(hdfs, &column(hdfs, path, 1), 0);
     flip(&file, 70_000);
     assert_eq!(got(hdfs, path), sha256(bytes));
     let verified = store(hdfs, 2, &["verify", path]);
     assert_eq!(verified["bad"][0]["unreadable"][0][0], json!(1), "{verified}");
-    let mended = store(hdfs, 0, &["repair", path, "--deep"]);
-    assert_eq!(mended["blocks"][0]["index"], json!(1), "{mended}");
+    let repaired = store(hdfs, 0, &["repair", path, "--deep"]);
+    assert_eq!(repaired["blocks"][0]["index"], json!(1), "{repaired}");
     // Under valid checksums too: only the recorded digest tells.
     for index in [2, 4] {
         let (file, _) = block(hdfs, &column(hdfs, path, index), 1);
@@ -303,9 +303,9 @@ fn wrong_bytes_are_read_around_found_and_mended(hdfs: &Hdfs, (path, _, bytes): &
         let bad = &verified["bad"][0]["unreadable"][0];
         assert_eq!(bad[0], json!(index), "{verified}");
         assert!(bad[1].as_str().unwrap().contains("expected the recorded digest"), "{bad}");
-        let mended = store(hdfs, 0, &["repair", path, "--deep"]);
-        let block = &mended["blocks"][0];
-        assert_eq!((&block["group"], &block["index"]), (&json!(1), &json!(index)), "{mended}");
+        let repaired = store(hdfs, 0, &["repair", path, "--deep"]);
+        let block = &repaired["blocks"][0];
+        assert_eq!((&block["group"], &block["index"]), (&json!(1), &json!(index)), "{repaired}");
     }
     assert_eq!(store(hdfs, 0, &["verify", path])["bad"], json!([]));
     assert_eq!(got(hdfs, path), sha256(bytes));
@@ -318,8 +318,8 @@ fn a_file_that_is_gone_is_decoded_and_said(hdfs: &Hdfs) {
     hdfs.stock(&["fs", "-rm", "-skipTrash", &column(hdfs, "/store/gone", 1)]);
     assert_eq!(got(hdfs, "/store/gone"), sha256(&bytes));
     store(hdfs, 1, &["stat", "/store/gone"]);
-    let mended = store(hdfs, 1, &["repair", "/store/gone"]);
-    assert!(mended["failed"][0].as_str().unwrap().contains("the file that had it is gone"), "{mended}");
+    let repaired = store(hdfs, 1, &["repair", "/store/gone"]);
+    assert!(repaired["failed"][0].as_str().unwrap().contains("the file that had it is gone"), "{repaired}");
     store(hdfs, 0, &["rm", "/store/gone"]);
 }
 
@@ -336,10 +336,10 @@ fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, objects: &[(&str, &str, Vec<u8>)
     for (path, _, bytes) in objects {
         assert_eq!(got(hdfs, path), sha256(bytes), "{path}");
     }
-    let mended = store(hdfs, 0, &["repair"]);
+    let repaired = store(hdfs, 0, &["repair"]);
     assert!(
-        mended["blocks"].as_array().unwrap().iter().all(|block| block["proved"] == json!(true)),
-        "{mended}"
+        repaired["blocks"].as_array().unwrap().iter().all(|block| block["proved"] == json!(true)),
+        "{repaired}"
     );
     for (path, _, bytes) in objects {
         assert_eq!(store(hdfs, 0, &["stat", path])["missing"], json!([]), "{path}");

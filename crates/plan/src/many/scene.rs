@@ -15,8 +15,8 @@ use crate::{Account, Method, PlanError, Repair, RepairPlan, StripeView, Topology
 /// be idle. It also makes up for what [`Plan::rate_limit`](crate::Plan::rate_limit) keeps for headers.
 const HURRY: f64 = 1.08;
 
-/// In how many repairs under way each node takes part at least, where helpers are assigned in advance. So many load all
-/// links about evenly at any time.
+/// In how many repairs under way each node takes part at least, where helpers are assigned in advance. With this many all
+/// links are loaded about evenly at any time.
 pub const REPAIRS_ON_A_LINK: u32 = 96;
 
 /// The cluster when repairs are planned.
@@ -163,7 +163,7 @@ impl Planned {
         }
     }
 
-    /// The rate, in bytes of the block a second, at which repairs that together take so many seconds end together;
+    /// The rate, in bytes of the block a second, at which repairs that take `seconds` in all end together;
     /// `None` if no time is known.
     pub fn rate(&self, seconds: f64) -> Option<NonZeroU64> {
         (seconds > 0.0).then(|| NonZeroU64::new((self.bytes as f64 / seconds * HURRY) as u64)).flatten()
@@ -215,7 +215,7 @@ impl Assignment {
     }
 
     /// The form in which [`crate::Recovery`] keeps the repair of a stripe: the planned repairs of all its lost blocks,
-    /// which end with others in so many seconds, 0 where that is not known. `None` for no repairs.
+    /// which end with others after `seconds`, 0 where that is not known. `None` for no repairs.
     pub fn of(planned: &[Planned], seconds: f64) -> Option<Self> {
         let first = planned.first()?;
         let own: Vec<&Planned> =

@@ -14,7 +14,7 @@ use crate::{Plan, PlanError, StripeView, Topology};
 /// home.
 ///
 /// # Errors
-/// `Placement` when a stored block has no home; `Graph` when the code's graph proves false.
+/// `Placement` when a stored block has no home; `Graph` when the code's graph fails its proof.
 pub fn encode_online(view: &StripeView) -> Result<Plan, PlanError> {
     let graph = parity_graph(view)?;
     let compute_at = graph.joins().keys().map(|vertex| (*vertex, NodeId::CLIENT)).collect();
@@ -53,7 +53,7 @@ pub enum Binding {
 /// it is for comparison.
 ///
 /// # Errors
-/// `Placement` when a stored block has no home; `Graph` when the code's graph proves false.
+/// `Placement` when a stored block has no home; `Graph` when the code's graph fails its proof.
 pub fn encode_offline(view: &StripeView, topology: &Topology, binding: Binding) -> Result<Plan, PlanError> {
     let data = stored(view, 0..view.code.k());
     let parity = parities(view);

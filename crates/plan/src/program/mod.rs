@@ -1,7 +1,7 @@
 //! Plans (placed graphs with shares of the slices) and programs (what one node runs of a plan).
 //!
-//! - `proved`: the only way to a [`Plan`]; `assemble`: the only way from there to programs, lanes that are independent
-//!   of each other taken `apart`;
+//! - `proved`: the only way to a [`Plan`]; `assemble`: the only way from there to programs; `apart`: separates the parts of
+//!   a plan that are independent of each other;
 //! - `predict`: what a plan moves, and how long its busiest link takes;
 //! - `slice_size` and `rate_limit`: the size of a slice, and how fast slices may start.
 
@@ -40,7 +40,7 @@ impl std::fmt::Display for RunId {
 pub struct Lane {
     /// The graph and its places.
     pub placed: Proved,
-    /// Weight of this lane among the plan's lanes: slices are dealt in proportion.
+    /// Weight of this lane among the plan's lanes: slices are divided in proportion.
     pub share: u32,
 }
 

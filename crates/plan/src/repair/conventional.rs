@@ -14,7 +14,7 @@ pub(crate) const METHOD: MethodRow = MethodRow {
     about: "One requestor fetches everything (star)",
     order: Order::Racks,
     shape,
-    pace: RunMode::Streamed,
+    run_mode: RunMode::Streamed,
     helpers_receive: false,
     without_rates: None,
     plan: None,

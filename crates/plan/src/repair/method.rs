@@ -20,7 +20,7 @@ pub struct MethodRow {
     /// Makes the graphs that compute the lost blocks.
     pub(crate) shape: Shape,
     /// How its plans are run.
-    pub pace: RunMode,
+    pub run_mode: RunMode,
     /// Whether helpers receive from other helpers. If not, only requestors receive.
     pub helpers_receive: bool,
     /// The method that is used instead where no rates of links are known.
@@ -125,7 +125,7 @@ impl Method {
             // What is drawn by lot predicts nothing.
             let fixed_path = row.order != Order::Drawn;
             fixed_path
-                && row.pace == RunMode::Streamed
+                && row.run_mode == RunMode::Streamed
                 && (row.scheduler.is_none() || row.without_rates.is_some())
         };
         Self::ALL.into_iter().filter(fixed)
@@ -133,7 +133,7 @@ impl Method {
 
     /// How its plans are run.
     pub const fn run_mode(self) -> RunMode {
-        self.row().pace
+        self.row().run_mode
     }
 
     /// The method that plans are made by where these rates are known: this one, or the one instead of it where

@@ -97,7 +97,7 @@ impl RepairPlan {
 ///
 /// # Errors
 /// `Unrecoverable` when the blocks left do not determine the lost ones; `Invalid` for blocks or
-/// requestors that do not fit the stripe; `Graph` when the code's graph proves false.
+/// requestors that do not fit the stripe; `Graph` when the code's graph fails its proof.
 pub fn repair(
     view: &StripeView,
     topology: &Topology,

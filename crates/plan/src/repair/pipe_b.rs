@@ -7,6 +7,6 @@ use crate::RunMode;
 pub(crate) const METHOD: MethodRow = MethodRow {
     name: "pipe-b",
     about: "As flat, but only whole blocks are sent on; for comparison",
-    pace: RunMode::WholeBlocks,
+    run_mode: RunMode::WholeBlocks,
     ..flat::METHOD
 };

@@ -7,6 +7,6 @@ use crate::RunMode;
 pub(crate) const METHOD: MethodRow = MethodRow {
     name: "pipe-s",
     about: "As flat, but each helper does one operation after the other; for comparison",
-    pace: RunMode::Serial,
+    run_mode: RunMode::Serial,
     ..flat::METHOD
 };

@@ -1,5 +1,5 @@
-//! A chain (repair pipelining; ECPipe, section 3.2), for several lost blocks section 4.4, through as few racks as
-//! possible (section 4.2, Algorithm 1).
+//! Repair pipelining: a chain (ECPipe, section 3.2; for several lost blocks section 4.4) that enters and leaves each
+//! rack once, and as few racks as possible (section 4.2, Algorithm 1).
 
 use kintsu_dag::chain;
 
@@ -12,7 +12,7 @@ pub(crate) const METHOD: MethodRow = MethodRow {
     about: "Partial sums along a chain (repair pipelining), through as few racks as possible",
     order: Order::NearRacks,
     shape,
-    pace: RunMode::Streamed,
+    run_mode: RunMode::Streamed,
     helpers_receive: true,
     without_rates: None,
     plan: None,

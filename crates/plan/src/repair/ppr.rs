@@ -11,7 +11,7 @@ pub(crate) const METHOD: MethodRow = MethodRow {
     about: "Partial sums along a binary tree",
     order: Order::Racks,
     shape: |rebuild| rebuild.over_helpers(tree, Some(&|part, _| rebuild.at_requestor(part))),
-    pace: RunMode::Streamed,
+    run_mode: RunMode::Streamed,
     helpers_receive: true,
     without_rates: None,
     plan: None,

@@ -55,8 +55,8 @@ pub(crate) enum Order {
     Drawn,
 }
 
-/// Where a shape computes what it does not bind to a helper, for each part with its helpers in order; `None` where
-/// it binds everything.
+/// The node that computes what a shape does not bind to a helper, for each part with its helpers in order; `None` if
+/// the shape binds everything.
 pub(crate) type Center<'a> = Option<&'a dyn Fn(&Part, &[BlockIndex]) -> Result<NodeId, PlanError>>;
 
 impl Rebuild<'_> {
@@ -94,8 +94,8 @@ impl Rebuild<'_> {
             .collect()
     }
 
-    /// Within each rack the helpers that read least first, where racks alone decide about the order: a path carries no more
-    /// than was read for it, so it begins with little.
+    /// If only racks decide the order: within each rack the helpers that read the fewest symbols first. A link of a path
+    /// carries no more than was read before it, so its first links carry little.
     fn least_first(&self, part: &Part, mut route: Vec<BlockIndex>) -> Vec<BlockIndex> {
         if self.view.code.w() > 1 && matches!(self.order, Order::NearRacks | Order::Racks) {
             let rack =

@@ -18,6 +18,6 @@ pub use capacity::{Capacity, capacity};
 pub use division::Division;
 pub use draw::draw;
 pub use layout::{Extent, Layout, LayoutKind};
-pub use on_paper::{dealt, even_cluster, stripe_on_paper};
+pub use on_paper::{blocks_by_rack, even_cluster, stripe_on_paper};
 pub use place::{Placement, place, place_lost};
 pub use topology::{Node, StripeView, Topology};

@@ -31,7 +31,7 @@ pub fn stripe_on_paper(
 }
 
 /// The blocks of a full stripe by rack, where [`place`] would put them; none when there are too few nodes.
-pub fn dealt(code: &dyn Code, topology: &Topology) -> Option<Vec<Vec<BlockIndex>>> {
+pub fn blocks_by_rack(code: &dyn Code, topology: &Topology) -> Option<Vec<Vec<BlockIndex>>> {
     // Any size will do.
     let placement = place(code, &full_layout(code, 1), topology, 0).ok()?;
     let racks = topology.nodes.values().map(|node| node.rack.0 as usize + 1).max()?;
@@ -62,11 +62,11 @@ mod tests {
     #[test]
     fn a_stripe_is_dealt_as_it_is_placed() {
         let code = kintsu_code::parse("rs:n=9,k=6").unwrap();
-        let by_rack = dealt(&*code, &even_cluster(20, 4)).unwrap();
+        let by_rack = blocks_by_rack(&*code, &even_cluster(20, 4)).unwrap();
         let mut all = by_rack.concat();
         all.sort_unstable();
         assert!(all.iter().map(|b| b.0).eq(0..9));
         assert!(by_rack.len() == 4 && by_rack.iter().all(|blocks| blocks.len() <= 3));
-        assert!(dealt(&*code, &even_cluster(8, 4)).is_none());
+        assert!(blocks_by_rack(&*code, &even_cluster(8, 4)).is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! How few symbols can cross racks: a limit that no graph goes below.
+//! A lower bound on the symbols that cross racks, whatever graph is used.
 //!
-//! Take any set S of racks. What the parities in S lack is what deltas contribute to them that are known nowhere in S;
-//! it comes from outside, in no fewer symbols than the rank of that part of the coefficients. With x(i, j) symbols
+//! Take any set S of racks. The parities in S need the deltas that are known nowhere in S. What these contribute comes
+//! from outside, in no fewer symbols than the rank of their coefficients in these parities. With x(i, j) symbols
 //! from rack i to rack j, the least sum of x under these conditions for all S bounds the traffic from below. It is a
 //! linear program; its value is rounded up, because symbols are whole.
 
@@ -11,7 +11,7 @@ use super::Dirty;
 use super::scene::Scene;
 use crate::{PlanError, StripeView, Topology};
 
-/// With more racks only sets of one rack, and of all but one, are taken.
+/// With more racks than this only sets of one rack, and of all but one, are tried.
 const MOST_RACKS: usize = 8;
 
 /// The fewest symbols that cross racks in any update of these dirty blocks, whatever linear graph it uses, if deltas
@@ -23,7 +23,7 @@ pub fn least_crossings(view: &StripeView, topology: &Topology, dirty: &Dirty) ->
     Ok(of(&Scene::new(view, topology, dirty)?, true) as u64)
 }
 
-/// The bound; replicas count or not.
+/// The bound. `replicas`: whether deltas at replicas count as known in their racks.
 pub(super) fn of(scene: &Scene<'_>, replicas: bool) -> usize {
     let racks = scene.racks.len();
     let known: Vec<_> = scene.racks.iter().map(|rack| rack.known(replicas)).collect();
@@ -49,13 +49,13 @@ pub(super) fn of(scene: &Scene<'_>, replicas: bool) -> usize {
             problem.add_constraint(&cut[..], ComparisonOp::Ge, need as f64);
         }
     }
-    // What enters each rack by itself is a bound even if the program had no solution.
+    // The sum of what must enter each rack is a bound even if the linear program has no solution.
     let solved = problem.solve().ok().and_then(|outcome| outcome.into_solution().ok());
     let least: f64 = solved.map_or(0.0, |solution| solution.objective());
     single.max((least - 1e-6).ceil().max(0.0) as usize)
 }
 
-/// The sets of racks that are tried: all but none and all.
+/// The sets of racks that are tried: neither the empty set nor all racks.
 fn sets(racks: usize) -> Vec<Vec<usize>> {
     let all: Vec<usize> = (0..racks).collect();
     if racks > MOST_RACKS {

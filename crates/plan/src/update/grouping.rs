@@ -86,7 +86,7 @@ struct Side {
     parities: usize,
 }
 
-/// Blocks that a rack with so many dirty blocks sends at a commit.
+/// Blocks that a rack with this many dirty blocks sends at a commit.
 fn commit(racks: &[Side], from: usize, dirty: usize) -> usize {
     let others = racks.iter().enumerate().filter(|(rack, _)| *rack != from);
     others.map(|(_, rack)| rack.parities.min(dirty)).sum()

@@ -1,18 +1,17 @@
 //! Updates: the parity of a stripe follows data blocks that were overwritten.
 //!
-//! Old and new contents of a stripe differ by a stripe of the same code, the deltas (new XOR old), in which clean data
-//! blocks are zero. So an update is an encoding of deltas: leaves are the deltas of dirty blocks, targets are the
-//! parities whose coefficients are not all zero, and each target is added into the stored block
-//! ([`kintsu_dag::Sink::BlockXor`]). The proof is that of any graph, for the generator without the columns of clean
-//! blocks.
+//! The deltas of a stripe (new XOR old) are a stripe of the same code, in which clean data blocks are zero. So an update
+//! is an encoding of deltas: leaves are the deltas of dirty blocks, targets are the parities whose coefficients are not
+//! all zero, and each target is added into the stored block ([`kintsu_dag::Sink::BlockXor`]). It is proved like any
+//! graph, against the generator without the columns of clean blocks.
 //!
 //! - [`Scheme`]: the table of schemes; `scene`: what is dirty and where, by rack;
 //! - `message`: what racks send to each other, and the graph that follows from it;
-//! - `pairs`: each pair of racks for itself (CAU, section 3.2); `relay` and `direct`: the least traffic, without and
-//!   with interim replicas; `bound`: a limit that no graph goes below; `parix`: deltas that parity nodes have already;
+//! - `pairs`: each pair of racks on its own (CAU, section 3.2); `relay` and `direct`: the least traffic, without and
+//!   with interim replicas; `bound`: a lower bound for every graph; `parix`: deltas that parity nodes have already;
 //! - `interim`: where a replica waits for the commit (CAU, section 3.4); `grouping`: dirty blocks move together (3.3).
 //!
-//! Source: CAU (ICPP'18), section 3. The paper knows Reed-Solomon codes; here everything follows from the generator.
+//! Source: CAU (ICPP'18), section 3. The paper treats Reed-Solomon codes; here everything follows from the generator.
 
 mod bound;
 mod direct;
@@ -61,8 +60,8 @@ impl Dirty {
 /// An update that has been planned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpdatePlan {
-    /// The placed graphs. Together they add to each dirty block with a home and each touched parity exactly once; they
-    /// do not wait for each other.
+    /// The placed graphs. Together they add exactly once to each dirty block with a home and to each parity that changes;
+    /// they do not wait for each other.
     pub plans: Vec<Plan>,
     /// The parity blocks that change.
     pub parities: Vec<BlockIndex>,
@@ -72,12 +71,12 @@ pub struct UpdatePlan {
     pub crossings: u64,
 }
 
-/// Plans the update of one stripe: the deltas of dirty blocks are added to these blocks at their homes, and what follows
-/// from them to the parities.
+/// Plans the update of one stripe: the deltas of dirty blocks are added to these blocks at their homes, and the deltas of
+/// parities, made from them, to the parities.
 ///
 /// # Errors
 /// `Invalid` for dirty blocks that are not distinct data blocks with bytes; `Placement` for a dirty block that has
-/// neither home nor replica; `Graph` when a graph proves false.
+/// neither home nor replica; `Graph` when a graph fails its proof.
 pub fn update(
     view: &StripeView,
     topology: &Topology,

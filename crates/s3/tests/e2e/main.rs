@@ -1,4 +1,4 @@
-//! The door over a real cluster in this process, called over HTTP by a client that signs its requests itself.
+//! The gateway over a real cluster in this process, called over HTTP by a client that signs its requests itself.
 
 mod browsers;
 mod ends;

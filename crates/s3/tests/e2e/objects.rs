@@ -121,7 +121,7 @@ async fn listings_are_in_order_and_come_in_pages() {
     for key in keys {
         site.put(&format!("/bucket/{key}"), b"12").await.ok();
     }
-    // What another door has put there is an object too.
+    // What was put there without S3 is an object too.
     site.client
         .put(
             std::sync::Arc::new(bytes::Bytes::from_static(b"123")),

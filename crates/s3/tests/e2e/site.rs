@@ -1,4 +1,4 @@
-//! A cluster, its door, and a client of S3 that can do no more than sign, send and receive.
+//! A cluster, its gateway, and a client of S3 that can do no more than sign, send and receive.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -34,7 +34,7 @@ const KEYS: &str = r#"
     "shared-*" = ["read", "list"]
 "#;
 
-/// A running cluster with a door.
+/// A running cluster with a gateway.
 pub struct Site {
     pub cluster: Cluster,
     pub client: Client,
@@ -94,7 +94,7 @@ impl Site {
         Self::with(|config| config).await
     }
 
-    /// Five nodes, and a door that `change` has configured.
+    /// Five nodes, and a gateway that `change` has configured.
     pub async fn with(change: impl FnOnce(Config) -> Config) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::new(dir.path().join("cluster"), 5, 5);

@@ -143,7 +143,7 @@ impl AppendLog {
     }
 }
 
-/// So many failed batches are remembered, for those that wait for them.
+/// How many failed batches are remembered, for those that wait for them.
 const MOST_FAILED: usize = 64;
 
 impl super::Held {

@@ -63,7 +63,7 @@ pub enum Role {
 pub enum Data<'a> {
     /// These bytes: 1 to [`MOST_RECORD_BYTES`].
     Bytes(&'a [u8]),
-    /// So many zeros, which take no room.
+    /// A number of zeros, which take no room.
     Zeros(u32),
     /// Not written: bytes of the block that updates replace, for a node that does not have the block.
     Old(&'a [u8]),

@@ -31,7 +31,7 @@ pub struct Attributes {
     /// The user's own attributes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub user: BTreeMap<String, String>,
-    /// What a door has noted of it, such as an entity tag. A [`ListPage`](super::ListPage) leaves out those whose names
+    /// What a gateway has noted of it, such as an entity tag. A [`ListPage`](super::ListPage) leaves out those whose names
     /// begin with a dot.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, String>,

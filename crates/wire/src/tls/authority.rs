@@ -32,7 +32,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub struct Issue {
     /// What its owner is.
     pub roles: Vec<Role>,
-    /// Names and addresses of its host, for clients that compare them, such as those of the S3 door.
+    /// Names and addresses of its host, for clients that compare them, such as those of the S3 gateway.
     pub hosts: Vec<String>,
     /// How long it is valid.
     pub valid: Duration,

@@ -20,9 +20,9 @@ pub struct Rebuild {
     done: BTreeSet<NodeId>,
     /// The objects that each node remembers as removed, and the start (incarnation) of the node that said so.
     removed: BTreeMap<NodeId, (u64, Ranges)>,
-    /// How often a node has told all.
+    /// How often a node has reported everything.
     tellings: u64,
-    /// So many of these are worked in.
+    /// How many of these reports are taken into account.
     worked_in: u64,
     shown: u64,
     dropped: u64,

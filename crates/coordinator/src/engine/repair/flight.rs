@@ -1,9 +1,9 @@
-//! How much repairs may have in flight: bytes on each link, against what keeps the link busy.
+//! The bytes that repairs have in flight on each link, and whether another repair may start.
 //!
 //! A repair loads the links that its trees pass, or that its method would load if the trees are not known yet. Another
-//! one may start while all its links have less in flight than they carry in [`BUSY_SECONDS`], or than some repairs of
-//! its size have, though it puts only a part of that on this link: the slices of a repair go at the pace of its slowest
-//! link, so a link is full only if many repairs share it. What a repair has done is no longer in flight.
+//! one may start while each of its links has less in flight than it carries in [`BUSY_SECONDS`], or less than `share`
+//! repairs of its size have in all. (A repair puts only a part of its bytes on one link, and its slices are as slow as its
+//! slowest link, so a link is full only if many repairs share it.) What a repair has done is no longer in flight.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -31,7 +31,7 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// Nothing is in flight. A link always takes as much as `share` repairs put on it.
+    /// Nothing is in flight. A link always takes as much as `share` repairs have in all.
     pub fn new(share: u64) -> Self {
         Self { share, ..Self::default() }
     }
@@ -72,7 +72,7 @@ impl Flight {
         loads.iter().for_each(|(link, bytes)| *self.bytes.entry(*link).or_default() += bytes);
     }
 
-    /// Takes it away again.
+    /// Subtracts what a repair has no longer in flight.
     pub fn remove(&mut self, loads: &LinkLoads) {
         for (link, bytes) in loads {
             if let Some(known) = self.bytes.get_mut(link) {

@@ -20,9 +20,9 @@ pub enum Held {
     Rack(RackId),
     /// More than a share of all nodes is gone.
     Nodes {
-        /// So many.
+        /// How many are gone.
         gone: u32,
-        /// Of so many.
+        /// How many there are.
         all: u32,
         /// The share, in percent.
         share: NonZeroU32,

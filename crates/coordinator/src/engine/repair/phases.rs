@@ -4,7 +4,7 @@
 use kintsu_plan::Rates;
 use kintsu_plan::many::PHASE_SECONDS;
 
-/// A link has changed if its rate is so many times as high or as low.
+/// A link has changed if its rate is this many times as high as before, or as low.
 const CHANGED: f64 = 1.25;
 
 /// The phase under way.

@@ -7,13 +7,13 @@
 //! proportionally less is expected. If fewer run, the expectation does not grow, because not every link was shared.
 //!
 //! How long a rate is measured follows the repair too: longer the more repairs run, because each gets its turns on a
-//! link less often, and at least some times the longest break that the repair made so far, so that a loaded machine
+//! link less often, and at least a few times the longest break of the repair so far, so that a loaded machine
 //! does not look like a slow node. A node that all repairs together keep busy does not count as slow
 //! ([`RepairSpeeds::is_busy`]), because its link already carries much of what it can.
 //!
 //! Invariants: no verdict before the rate was too low for a part of a window ([`LONG`]) without a break; no verdict if
 //! the rest takes hardly longer than making a new plan; a change of helpers that did not help lowers the expected
-//! rate, so that slowness that no change can cure is not chased again. Reads no clock.
+//! rate, so that helpers are not changed again where that does not help. Reads no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,12 +25,12 @@ const WINDOW_MS: u64 = 150;
 const SHARED_MS: u64 = 500;
 /// Beyond this many repairs the window stops growing.
 const CROWD: u64 = 32;
-/// A window has at least this many of the longest breaks that the repair made.
+/// A window is at least this many times as long as the longest break of the repair.
 const BREAKS: u64 = 3;
-/// The rate must have been too low for this part of a window without a break, but not longer than this in milliseconds.
+/// The rate must have been too low for this part of a window without interruption, but for no more than these milliseconds.
 const LONG: (f64, u64) = (0.34, 750);
-/// If nothing comes at all it must have been so many times as long, because a node that is cut off is detected by its
-/// silence before that.
+/// If nothing comes at all, it must have been too low for this many times as long, because a node that is cut off is
+/// detected by its silence before that.
 const STILL: u64 = 8;
 /// A repair is slow if its rate is below the expected rate divided by this.
 const SLOW: f64 = 2.5;
@@ -101,7 +101,7 @@ impl RepairSpeeds {
         self.running.insert(repair, Running::default());
     }
 
-    /// A repair goes on with these helpers and requestors.
+    /// A repair begins an attempt with these helpers and requestors.
     pub fn goes(&mut self, repair: u64, nodes: Vec<NodeId>) {
         if let Some(known) = self.running.get_mut(&repair) {
             *known = Running { nodes, ..Running::default() };

@@ -234,7 +234,7 @@ impl StripeRepair {
     /// Plans the next attempt.
     ///
     /// # Errors
-    /// Too few blocks or nodes are left; the plan proves false.
+    /// Too few blocks or nodes are left; the plan fails its proof.
     pub fn plan(&mut self, at: Circumstances<'_>, recovery: &mut Recovery) -> Result<Attempt, PlanError> {
         match self.plan_once(at, recovery) {
             Err(PlanError::Unrecoverable { .. } | PlanError::Placement { .. })

@@ -227,7 +227,7 @@ fn friendly_codes(size: Size) -> Result<Experiment> {
     })
 }
 
-/// The paper's ratios at so many requestors: pipelining over conventional repair, and what greedy helpers gain.
+/// The paper's numbers of requestors, and its ratios there: pipelining over conventional repair, and what greedy helpers gain.
 const PUBLISHED_NODES: [(u32, f64, f64); 2] = [(8, 1.89, 13.3), (16, 1.51, 8.9)];
 
 fn whole_node(size: Size) -> Result<Experiment> {

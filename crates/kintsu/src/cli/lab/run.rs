@@ -21,7 +21,7 @@ pub struct LabRun {
     /// Factor between our rates of links and the paper's [default: as each experiment defines].
     #[arg(long, value_parser = positive)]
     pub scale: Option<f64>,
-    /// After so many minutes, show and write what was measured until then, and end with an error. An interrupt does
+    /// After this many minutes, show and write what was measured until then, and end with an error. An interrupt does
     /// the same.
     #[arg(long, value_parser = positive)]
     pub minutes: Option<f64>,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use kintsu_analysis::{Advice, Answer, Requirements, advise};
-use kintsu_plan::{dealt, even_cluster};
+use kintsu_plan::{blocks_by_rack, even_cluster};
 
 use super::reliability::years;
 use crate::units::human;
@@ -23,7 +23,7 @@ pub fn run(args: &cli::Advise, as_json: bool) -> anyhow::Result<ExitCode> {
     };
     let topology = even_cluster(args.nodes, racks);
     let bar = progress::count("codes");
-    let advice = advise(&requirements, &|code| dealt(code, &topology), |done, total| {
+    let advice = advise(&requirements, &|code| blocks_by_rack(code, &topology), |done, total| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
     });

@@ -8,7 +8,7 @@ use kintsu_analysis::{
     Reliability, costs, failure_probability, reliability,
 };
 use kintsu_code::Code;
-use kintsu_plan::{Topology, dealt, even_cluster};
+use kintsu_plan::{Topology, blocks_by_rack, even_cluster};
 use serde::Serialize;
 
 use crate::cli;
@@ -46,8 +46,8 @@ pub async fn run(args: cli::Reliability, context: &Context) -> anyhow::Result<()
     }
     let mut rows = Vec::with_capacity(codes.len());
     for code in codes {
-        let (costs, dealt) = (costs(&*code)?, dealt(&*code, &topology));
-        let reliability = reliability(&*code, &costs, &environment, dealt.as_deref(), MAX_PATTERNS)?;
+        let (costs, racks) = (costs(&*code)?, blocks_by_rack(&*code, &topology));
+        let reliability = reliability(&*code, &costs, &environment, racks.as_deref(), MAX_PATTERNS)?;
         rows.push(Row { code: code.name().to_owned(), overhead: costs.overhead.as_f64(), reliability });
     }
     if context.json {
@@ -82,7 +82,7 @@ fn updates(
     let hours = window.as_secs_f64() / 3600.0;
     let mut rows = Vec::new();
     for code in codes {
-        let by_racks = dealt(&**code, topology)
+        let by_racks = blocks_by_rack(&**code, topology)
             .ok_or_else(|| anyhow::anyhow!("expected {} nodes for {}, got fewer", code.n(), code.name()))?;
         let Environment { node_mttf_h, rack_mttf_h, .. } = *environment;
         let phase = AppendPhase { code: &**code, racks: &by_racks, node_mttf_h, rack_mttf_h };

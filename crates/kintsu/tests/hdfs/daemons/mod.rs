@@ -280,7 +280,7 @@ impl Hdfs {
         });
     }
 
-    /// Waits until the NameNode lists so many missing internal blocks of a file.
+    /// Waits until the number of missing internal blocks that the NameNode lists of a file is as expected.
     pub fn wait_missing(&self, path: &str, expected: impl Fn(usize) -> bool) {
         self.wait_groups(&format!("missing blocks of {path} as expected"), &[path], |groups| {
             expected(groups.iter().map(|group| group.missing().len()).sum())

@@ -86,7 +86,7 @@ fn cheapest(
     trees.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, tree)| tree)
 }
 
-/// The tree over the set through this hub, for so many blocks.
+/// The tree over the set through this hub, for `blocks` blocks.
 fn through(desk: &Desk<'_>, set: &[usize], hub: usize, requestor: usize, blocks: usize) -> Tree {
     let mut edges = Vec::with_capacity(set.len());
     let rack = |node: usize| if desk.racked { desk.rack[node] } else { 0 };

@@ -113,8 +113,8 @@ fn case(m: std::ops::Range<usize>, kind: u8) -> impl Strategy<Value = Case> {
     })
 }
 
-/// The rate of the program over all trees; infinite where some tree has no limit.
-fn by_force(case: &Case) -> f64 {
+/// The value of the linear program over all trees; infinite if some tree has no limit.
+fn brute_force(case: &Case) -> f64 {
     let network = Network::of(&case.topology, &case.helpers(), &[case.requestor()], case.k);
     let trees = all_trees(case.m, case.k);
     if trees.iter().any(|tree| network.load(tree).is_empty()) {
@@ -131,18 +131,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn the_three_conditions_are_the_program_over_all_trees(case in case(1..6, 0)) {
+    fn the_three_conditions_give_the_value_of_the_linear_program_over_all_trees(case in case(1..6, 0)) {
         prop_assume!(case.k <= 3);
-        let (bound, forced) = (case.bound(), by_force(&case));
-        prop_assert!(is_near(bound, forced, 1e-6), "{bound} for {forced}");
+        let (bound, exact) = (case.bound(), brute_force(&case));
+        prop_assert!(is_near(bound, exact, 1e-6), "{bound} for {exact}");
     }
 
     #[test]
-    fn the_dual_is_the_program_over_all_trees(case in prop_oneof![case(1..6, 1), case(1..6, 2)]) {
+    fn the_dual_gives_the_value_of_the_linear_program_over_all_trees(case in prop_oneof![case(1..6, 1), case(1..6, 2)]) {
         prop_assume!(case.k <= 3);
-        let (bound, forced) = (case.bound(), by_force(&case));
-        prop_assert!(is_near(bound, forced, 0.0025) && bound >= forced * 0.999_999, "{bound} for {forced}");
-        prop_assert!(case.forest().rate <= forced * 1.000_001);
+        let (bound, exact) = (case.bound(), brute_force(&case));
+        prop_assert!(is_near(bound, exact, 0.0025) && bound >= exact * 0.999_999, "{bound} for {exact}");
+        prop_assert!(case.forest().rate <= exact * 1.000_001);
     }
 
     #[test]
@@ -155,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn so_it_does_with_racks_and_pairs(case in prop_oneof![case(2..16, 1), case(2..16, 2)]) {
+    fn a_forest_comes_within_one_percent_of_the_bound_with_racks_and_pairs(case in prop_oneof![case(2..16, 1), case(2..16, 2)]) {
         check_forest(&case)?;
     }
 }

@@ -44,13 +44,13 @@ pub enum Planned {
 
 /// The nodes that blocks can be read from, and those of them of which news may come.
 #[derive(Debug, Clone)]
-pub struct Hope {
+pub struct MayReturn {
     there: BTreeSet<NodeId>,
     /// Those that were not reached lately, and whether they could take blocks.
     suspects: BTreeMap<NodeId, bool>,
 }
 
-impl Hope {
+impl MayReturn {
     /// The nodes as the members know them now.
     pub fn new(members: &Members) -> Self {
         let there = || members.iter().filter(|(_, m)| m.holds());
@@ -87,17 +87,17 @@ impl Hope {
     }
 }
 
-/// Plans the next attempt; without a plan, says whether to wait. `hope` is asked for only then.
+/// Plans the next attempt; without a plan, says whether to wait. `may_return` is asked for only then.
 pub fn plan(
     repair: &mut StripeRepair,
     at: Circumstances<'_>,
     part: &mut Recovery,
-    hope: impl FnOnce() -> Hope,
+    may_return: impl FnOnce() -> MayReturn,
 ) -> Planned {
     match repair.plan(at, part) {
         Ok(attempt) => Planned::Attempt(Box::new(attempt)),
         Err(error @ (PlanError::Unrecoverable { .. } | PlanError::Placement { .. })) => {
-            let awaited = hope().awaited(repair, at.topology, at.sweeping, part);
+            let awaited = may_return().awaited(repair, at.topology, at.sweeping, part);
             let error = repair.order().explain(error);
             if awaited.is_empty() { Planned::Never(error) } else { Planned::Later(error, awaited) }
         }
@@ -135,7 +135,7 @@ mod tests {
             fresh_key: 1,
         };
         let mut repair = StripeRepair::new(stripe("rs:n=4,k=2", &[]), vec![BlockIndex(0)], Order::default());
-        plan(&mut repair, at, &mut Recovery::default(), || Hope::new(&members))
+        plan(&mut repair, at, &mut Recovery::default(), || MayReturn::new(&members))
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub async fn verify_objects(
 
 /// What a repair of objects did.
 #[derive(Debug, Clone, Default, serde::Serialize)]
-pub struct Mended {
+pub struct RepairedObjects {
     /// Blocks that the NameNode counts now, and what could not be repaired.
     #[serde(flatten)]
     pub repaired: Repaired,
@@ -106,7 +106,7 @@ pub struct Mended {
 }
 
 /// Rebuilds the blocks of objects below `root` that the NameNode reports missing or bad, and hands them over to DataNodes under their old
-/// names. Blocks of a stripe that are on one DataNode are taken apart. With `deep` all blocks are read first, and the NameNode is told of those that are wrong, as readers tell it.
+/// names. Blocks of a stripe that are on one DataNode are moved to others. With `deep` all blocks are read first, and the NameNode is told of those that are wrong, as readers tell it.
 /// `progress` is told each block.
 ///
 /// # Errors
@@ -117,7 +117,7 @@ pub async fn repair_objects(
     root: &str,
     deep: bool,
     progress: &mut (dyn FnMut(&RepairedBlock) + Send),
-) -> Result<Mended, HdfsError> {
+) -> Result<RepairedObjects, HdfsError> {
     namenode.check_transfer().await?;
     let live = namenode.live_datanodes().await?;
     let mut repaired = Repaired::default();
@@ -148,7 +148,7 @@ pub async fn repair_objects(
             Err(error) => repaired.failed.push(error.to_string()),
         }
     }
-    Ok(Mended { repaired, moved })
+    Ok(RepairedObjects { repaired, moved })
 }
 
 /// Reads a whole stripe. The NameNode is told of blocks that are wrong, once they could be rebuilt as they were recorded.

@@ -1,9 +1,9 @@
-//! The removed objects that this agent was told of, in a small file beside the blocks.
+//! Tombstones: the removed objects that this agent was told of, in a small file beside the blocks.
 //!
 //! A rebuild of the metadata from blocks must not bring a removed object back. An agent may still have blocks of
 //! such an object, because it was down or its disk failed; this file records that the object is gone.
 //!
-//! The file has one line a range of ids: first, last, and a checksum of the two. Lines are appended and
+//! The file has one line for each range of ids: first, last, and a checksum of the two. Lines are appended and
 //! synced before blocks are deleted. When many lines could be merged, a new file is written and renamed over the
 //! old one. A line that was cut by a crash, or that does not match its checksum, is ignored: the coordinator names
 //! its ids again.
@@ -26,7 +26,7 @@ const SPARE_LINES: usize = 1024;
 
 /// The removed objects that an agent remembers, durably.
 #[derive(Debug)]
-pub struct Graves {
+pub struct Tombstones {
     dir: PathBuf,
     inner: Mutex<Inner>,
 }
@@ -66,7 +66,7 @@ impl Ranges {
     }
 }
 
-impl Graves {
+impl Tombstones {
     /// Reads the file of an agent's directory.
     ///
     /// # Errors
@@ -162,43 +162,43 @@ mod tests {
     #[test]
     fn ids_are_remembered_as_ranges_across_restarts() {
         let dir = tempfile::tempdir().unwrap();
-        let graves = Graves::open(dir.path()).unwrap();
-        assert_eq!(graves.ranges(), []);
+        let tombstones = Tombstones::open(dir.path()).unwrap();
+        assert_eq!(tombstones.ranges(), []);
         for ids in [&[5, 3, 9][..], &[4, 5], &[], &[u64::MAX, u64::MAX - 1, 0]] {
-            graves.add(ids).unwrap();
+            tombstones.add(ids).unwrap();
         }
         let want = [(0, 0), (3, 5), (9, 9), (u64::MAX - 1, u64::MAX)];
-        assert_eq!(graves.ranges(), want);
-        assert_eq!(Graves::open(dir.path()).unwrap().ranges(), want);
+        assert_eq!(tombstones.ranges(), want);
+        assert_eq!(Tombstones::open(dir.path()).unwrap().ranges(), want);
     }
 
     #[test]
     fn a_line_that_was_cut_or_changed_is_left_out_and_spoils_no_other() {
         let dir = tempfile::tempdir().unwrap();
-        Graves::open(dir.path()).unwrap().add(&[7, 20, 30]).unwrap();
+        Tombstones::open(dir.path()).unwrap().add(&[7, 20, 30]).unwrap();
         let path = dir.path().join(FILE);
         let text = std::fs::read_to_string(&path).unwrap();
         for cut in 0..text.len() {
             std::fs::write(&path, &text[..cut]).unwrap();
-            let graves = Graves::open(dir.path()).unwrap();
+            let tombstones = Tombstones::open(dir.path()).unwrap();
             let whole: Vec<_> = [7, 20, 30].into_iter().take(text[..cut].matches('\n').count()).collect();
-            assert_eq!(graves.ranges(), whole.iter().map(|id| (*id, *id)).collect::<Vec<_>>());
-            graves.add(&[100]).unwrap();
-            let again = Graves::open(dir.path()).unwrap().ranges();
+            assert_eq!(tombstones.ranges(), whole.iter().map(|id| (*id, *id)).collect::<Vec<_>>());
+            tombstones.add(&[100]).unwrap();
+            let again = Tombstones::open(dir.path()).unwrap().ranges();
             assert_eq!(again.len(), whole.len() + 1, "cut at {cut}");
         }
         std::fs::write(&path, text.replace("20 20", "20 29")).unwrap();
-        assert_eq!(Graves::open(dir.path()).unwrap().ranges(), [(7, 7), (30, 30)]);
+        assert_eq!(Tombstones::open(dir.path()).unwrap().ranges(), [(7, 7), (30, 30)]);
     }
 
     #[test]
     fn a_file_of_many_lines_is_written_anew() {
         let dir = tempfile::tempdir().unwrap();
-        let graves = Graves::open(dir.path()).unwrap();
+        let tombstones = Tombstones::open(dir.path()).unwrap();
         let many = 2 * SPARE_LINES as u64;
-        (1..=many).for_each(|id| graves.add(&[id]).unwrap());
+        (1..=many).for_each(|id| tombstones.add(&[id]).unwrap());
         let lines = std::fs::read_to_string(dir.path().join(FILE)).unwrap().lines().count();
         assert!(lines <= SPARE_LINES + 2, "{lines}");
-        assert_eq!(Graves::open(dir.path()).unwrap().ranges(), [(1, many)]);
+        assert_eq!(Tombstones::open(dir.path()).unwrap().ranges(), [(1, many)]);
     }
 }

@@ -15,9 +15,9 @@ use crate::access::Caller;
 use crate::bucket::Bucket;
 use crate::error::because;
 use crate::server::Limits;
-use crate::{Keys, S3DoorError};
+use crate::{Keys, S3GatewayError};
 
-/// How the door stores objects.
+/// How the gateway stores objects.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The code of objects for which nothing else is chosen.
@@ -45,9 +45,9 @@ impl Config {
     ///
     /// # Errors
     /// What was expected, and what came.
-    pub fn check(&self) -> Result<(), S3DoorError> {
+    pub fn check(&self) -> Result<(), S3GatewayError> {
         for code in self.classes.values().chain([&self.code]) {
-            check_code(code).map_err(|got| S3DoorError::Invalid {
+            check_code(code).map_err(|got| S3GatewayError::Invalid {
                 what: "code",
                 expected: "a code such as rs:n=9,k=6".into(),
                 got,
@@ -55,7 +55,7 @@ impl Config {
         }
         if self.day < Duration::from_secs(1) {
             let (expected, got) = ("at least a second".into(), format!("{:?}", self.day));
-            return Err(S3DoorError::Invalid { what: "length of a day", expected, got });
+            return Err(S3GatewayError::Invalid { what: "length of a day", expected, got });
         }
         self.limits.check()
     }
@@ -70,7 +70,7 @@ pub(crate) fn check_code(code: &str) -> Result<(), String> {
 }
 
 /// What every operation works with.
-pub(crate) struct Door {
+pub(crate) struct Gateway {
     pub client: Client,
     pub config: Config,
     pub keys: Arc<Keys>,
@@ -81,13 +81,13 @@ pub(crate) struct Door {
 /// Memory is counted in pieces of this many bytes.
 const UNIT: usize = 4 << 10;
 
-impl Door {
+impl Gateway {
     pub(crate) fn new(client: Client, keys: Arc<Keys>, config: Config) -> Self {
         let budget = Arc::new(Semaphore::new(config.limits.memory_bytes / UNIT));
         Self { client, config, keys, budget }
     }
 
-    /// Waits until so many bytes may be held in memory.
+    /// Waits until this many bytes may be held in memory.
     ///
     /// # Errors
     /// `SlowDown` after a while.
@@ -133,7 +133,7 @@ pub(crate) fn caller(extensions: &Extensions) -> S3Result<Arc<Caller>> {
 }
 
 /// The operations, for the HTTP layer.
-pub(crate) struct Operations(pub Arc<Door>);
+pub(crate) struct Operations(pub Arc<Gateway>);
 
 macro_rules! operations {
     ($($name:ident, $input:ident, $output:ident;)*) => {
