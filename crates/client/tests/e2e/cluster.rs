@@ -25,7 +25,7 @@ pub const RS: &str = "rs:n=5,k=3";
 /// Two local groups of three, four parities, on ten blocks.
 pub const LRC: &str = "azure-lrc:n=10,k=6,r=3";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Blocks of four cells.
 pub fn options(code: &str, encoding: Encoding) -> PutOptions {

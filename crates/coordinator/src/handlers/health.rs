@@ -110,7 +110,6 @@ mod tests {
         let (_dir, cluster) = cluster(4, 4).await;
         put(&cluster, "a", 48).await;
         let ask = async |stripes| {
-            *cluster.damage() = Scanned::default();
             handle(&cluster, AskHealth { stripes }).await.unwrap()
         };
         let well = ask(9).await;

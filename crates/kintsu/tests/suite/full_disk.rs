@@ -32,6 +32,11 @@ fn a_put_that_fits_nowhere_says_so_and_leaves_nothing() {
         let status = cluster.json(&["status"]);
         status["puts_pending"] == 0 && status["garbage"] == 0
     });
+    // Until its next heartbeat a node counts as full.
+    wait("the nodes to tell that they have room", || {
+        let nodes = cluster.json(&["nodes"]);
+        nodes.as_array().unwrap().iter().all(|node| node["fullness"] == "roomy")
+    });
     let small = cluster.file("small", 1_000_000);
     cluster.put(&small, "small", &["--code", "rs:n=6,k=4"]);
     assert_eq!(cluster.get_sha("small"), sha256(&small));

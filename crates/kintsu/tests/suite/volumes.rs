@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, kintsu, text};
+use crate::cluster::{Cluster, PATIENCE, kintsu, text};
 
 const SIZE: usize = 6 << 20;
 const PIECE: usize = 64 << 10;
@@ -113,7 +113,7 @@ fn what_was_acknowledged_outlives_killed_writers_agents_and_coordinators() {
     }
     cluster.wait_alive(7);
     // A stripe whose repair is still running is left for later, and the command says so.
-    let patience = Instant::now() + Duration::from_secs(60);
+    let patience = Instant::now() + PATIENCE;
     loop {
         let done = cluster.run(&["volume", "commit", "disk", "--json"]);
         if done.status.success() {

@@ -45,7 +45,7 @@ async fn an_object_comes_back_as_it_was_also_without_a_node() {
     site.get("/photos/a/b%20c.raw").await.is_error(404, "NoSuchKey");
     site.call("DELETE", "/photos", b"").await.ok();
     site.put("/photos/x", b"x").await.is_error(404, "NoSuchBucket");
-    assert!(site.server.shutdown(Duration::from_secs(5)).await);
+    assert!(site.server.shutdown(Duration::from_secs(60)).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -211,7 +211,7 @@ impl Lab {
 
     /// Waits for a condition that comes true by itself.
     pub async fn until(&self, what: &str, holds: impl AsyncFn(&Self) -> bool) {
-        for _ in 0..600 {
+        for _ in 0..1800 {
             if holds(self).await {
                 return;
             }
