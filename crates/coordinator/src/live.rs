@@ -127,7 +127,7 @@ impl Live {
 
     /// Waits for a condition that comes true by itself.
     pub async fn until(&self, what: &str, mut holds: impl FnMut(&Cluster) -> bool) {
-        for _ in 0..3000 {
+        for _ in 0..6000 {
             if holds(&self.cluster) {
                 return;
             }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::bytes::{assert_same, content};
 use crate::cluster::{Cluster, LRC, RS, options};
 
-const LASTS: Duration = Duration::from_secs(5);
+const LASTS: Duration = Duration::from_secs(10);
 const CLIENTS: u64 = 3;
 
 /// A reproducible random generator.
@@ -119,7 +119,7 @@ async fn chaos(of_the_coordinator: bool) {
         }
         let victim = dice.below(u64::from(nodes)) as u32;
         cluster.write().await.kill(victim).await;
-        tokio::time::sleep(Duration::from_millis(dice.below(1500))).await;
+        tokio::time::sleep(Duration::from_millis(dice.below(4000))).await;
         cluster.write().await.start_node(victim).await;
         tokio::time::sleep(Duration::from_millis(dice.below(300))).await;
     }

@@ -25,7 +25,7 @@ pub const RS: &str = "rs:n=5,k=3";
 /// Two local groups of three, four parities, on ten blocks.
 pub const LRC: &str = "azure-lrc:n=10,k=6,r=3";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Blocks of four cells.
 pub fn options(code: &str, encoding: Encoding) -> PutOptions {
@@ -63,8 +63,9 @@ impl Cluster {
         let mut options = Options::new(dir.path(), nodes, racks);
         options.coordinator = Config {
             heartbeat: Duration::from_millis(100),
-            dead_after: Duration::from_millis(800),
-            lease: Duration::from_secs(2),
+            // On a loaded machine heartbeats and renewals are a second late.
+            dead_after: Duration::from_millis(2500),
+            lease: Duration::from_secs(8),
             grant: 3,
             grace: Duration::from_secs(3600),
             ..options.coordinator

@@ -54,8 +54,10 @@ async fn a_put_that_is_dropped_is_undone_at_once() {
     let cluster = Cluster::start(6, 3).await;
     let client = cluster.client().await;
     let source = Arc::new(Slow { bytes: content(5, 2_000_000), pause: Duration::from_millis(50) });
-    let put = client.put(source, "o", options(RS, Encoding::Online), |_, _| {});
-    assert!(tokio::time::timeout(Duration::from_millis(500), put).await.is_err());
+    tokio::select! {
+        ended = client.put(source, "o", options(RS, Encoding::Online), |_, _| {}) => panic!("{ended:?}"),
+        () = cluster.until("some of it is written", || !cluster.block_files().is_empty()) => {}
+    }
     client.close().await;
     assert_eq!(client.status().await.unwrap().puts_pending, 0);
     assert!(matches!(client.info("o").await, Err(ClientError::NotFound(_))));

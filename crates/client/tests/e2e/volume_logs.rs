@@ -28,9 +28,10 @@ async fn a_node_that_was_away_forgets_what_others_log_now_though_logs_are_large(
     };
     cluster.until_state(away, NodeState::Dead).await;
     disk.write(100, 500).await;
-    for _ in 0..5 {
+    // What it logs is only seen while it is down, and the coordinator looks at logs while it is up.
+    for seconds in [5, 5, 10, 20, 40] {
         cluster.start_node(away).await;
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
         cluster.kill(away).await;
         if cluster.logged_by(away).is_empty() {
             cluster.start_node(away).await;

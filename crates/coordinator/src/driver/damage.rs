@@ -2,7 +2,7 @@
 //! node ([`crate::engine::damage`]).
 //!
 //! The damage of the cluster comes from an index scan over blocks that are lost or on nodes that are down, never over
-//! all stripes. The result of a slow scan is reused for a time in proportion to its duration.
+//! all stripes. The result of a scan of many stripes is reused for a time in proportion to its duration.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -19,8 +19,9 @@ use crate::meta::Snapshot;
 const PAGE: usize = 8192;
 /// The result of a scan is reused for this many times the scan's duration,
 const REST: u64 = 20;
-/// but not at all if the scan took less than this: the status of a small cluster is never old.
-const CHEAP_MS: u64 = 200;
+/// but not at all if it looked at no more stripes than this: where little is damaged the status is never old, however
+/// slow the machine is.
+const FEW: usize = 4096;
 /// Most damaged stripes that are remembered; the others are only counted.
 const WORST: usize = 10_000;
 
@@ -33,6 +34,8 @@ pub struct Scanned {
     pub reduced: BTreeMap<u64, u64>,
     /// The worst ones.
     pub worst: Arc<Vec<StripeId>>,
+    /// Stripes that it looked at.
+    looked: usize,
     until_ms: u64,
 }
 
@@ -62,8 +65,7 @@ pub async fn damage(cluster: &Arc<Cluster>) -> Result<Scanned> {
     let worker = cluster.clone();
     let mut scanned = cluster.meta.off(move |meta| scan(&worker, &meta.snapshot()?, &down)).await?;
     let now_ms = cluster.now_ms();
-    let took_ms = now_ms - started_ms;
-    scanned.until_ms = now_ms + if took_ms < CHEAP_MS { 0 } else { took_ms * REST };
+    scanned.until_ms = now_ms + if scanned.looked <= FEW { 0 } else { (now_ms - started_ms) * REST };
     *cluster.damage() = scanned.clone();
     Ok(scanned)
 }
@@ -105,7 +107,7 @@ fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Resu
     }
     // `None`, which cannot be read, comes first.
     found.sort_unstable();
-    scanned.unreadable.1 = owners.len() as u64;
+    (scanned.unreadable.1, scanned.looked) = (owners.len() as u64, seen.len());
     scanned.worst = Arc::new(found.into_iter().take(WORST).map(|(_, id)| id).collect());
     Ok(scanned)
 }

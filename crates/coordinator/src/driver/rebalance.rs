@@ -133,9 +133,12 @@ mod tests {
         };
         live.add(4).await;
         assert_eq!(placed(&live.cluster, 4), 0);
-        live.until("all nodes have told their space", |cluster| {
-            let members = cluster.members();
-            members.iter().all(|(id, m)| m.usage.capacity_bytes > 0 && (m.usage.bytes > 0) == (id.0 < 4))
+        live.until("all nodes have told what they hold", |cluster| {
+            let tells = |node: u32| {
+                let usage = cluster.members().node(NodeId(node)).unwrap().usage;
+                usage.capacity_bytes > 0 && usage.blocks == placed(cluster, node)
+            };
+            (0..5).all(tells)
         })
         .await;
         let (listener, mut events) = tokio::sync::mpsc::channel(1024);

@@ -59,7 +59,6 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Scanned;
     use crate::handlers::tests::{cluster, put, silence};
 
     #[tokio::test]
@@ -70,12 +69,10 @@ mod tests {
         assert_eq!((status.stripes, status.degraded_stripes, status.unreadable_stripes), (2, 0, 0));
         assert_eq!((status.alive, status.dead), (4, 0));
         silence(&cluster, &[0]);
-        *cluster.damage() = Scanned::default();
         let status = handle(&cluster).await.unwrap();
         assert_eq!((status.alive, status.dead, status.degraded_stripes), (3, 1, 2));
         assert_eq!(status.unreadable_stripes, 0);
         silence(&cluster, &[0, 1, 2]);
-        *cluster.damage() = Scanned::default();
         assert_eq!(handle(&cluster).await.unwrap().unreadable_stripes, 2);
     }
 }

@@ -124,7 +124,7 @@ pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> Object
 
 /// Waits until another task has made this true.
 pub(crate) async fn until(holds: impl Fn() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..12_000 {
         if holds() {
             return;
         }

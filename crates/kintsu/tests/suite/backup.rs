@@ -112,8 +112,11 @@ fn metadata_lost_altogether_come_back_from_copies_on_three_agents() {
     cluster.start_coordinator_with(&["--copy-every", "300ms"], None).unwrap();
     cluster.wait_alive(7);
     let objects = put_some(&cluster, "object");
-    wait("copies on three agents", || keepers(&cluster, objects.len()).len() >= 3);
-    let nodes: Vec<u32> = keepers(&cluster, objects.len()).into_iter().map(|(node, _)| node).collect();
+    let mut nodes: Vec<u32> = Vec::new();
+    wait("copies on three agents", || {
+        nodes = keepers(&cluster, objects.len()).into_iter().map(|(node, _)| node).collect();
+        nodes.len() >= 3
+    });
     let mut racks: Vec<u32> = nodes.iter().map(|node| node % 3).collect();
     racks.sort_unstable();
     assert_eq!((nodes.len(), racks), (3, vec![0, 1, 2]), "one of each rack: {nodes:?}");
@@ -124,7 +127,7 @@ fn metadata_lost_altogether_come_back_from_copies_on_three_agents() {
     }
 
     cluster.lose_metadata();
-    let ready = cluster.start_coordinator_with(&["--restore", "auto", "--restore-wait", "3s"], None).unwrap();
+    let ready = cluster.start_coordinator_with(&["--restore", "auto", "--restore-wait", "6s"], None).unwrap();
     assert_eq!(ready["restored"]["objects"], objects.len());
     assert!(ready["restored"]["from"].as_str().unwrap().contains("agent"), "{ready}");
     cluster.wait_alive(7);
@@ -152,7 +155,7 @@ fn a_clean_stop_gives_a_last_copy_and_damaged_ones_are_passed_over() {
     let sound = std::fs::read(&kept[2].1).unwrap();
     cut(&kept[0].1, len(&kept[0].1) / 2);
     flip(&kept[1].1, len(&kept[1].1) / 2);
-    let auto = ["--restore", "auto", "--restore-wait", "3s"];
+    let auto = ["--restore", "auto", "--restore-wait", "6s"];
     let ready = cluster.start_coordinator_with(&auto, None).unwrap();
     assert_eq!(ready["restored"]["objects"], objects.len());
     cluster.wait_alive(6);

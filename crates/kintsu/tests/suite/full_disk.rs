@@ -32,6 +32,11 @@ fn a_put_that_fits_nowhere_says_so_and_leaves_nothing() {
         let status = cluster.json(&["status"]);
         status["puts_pending"] == 0 && status["garbage"] == 0
     });
+    // Until its next heartbeat a node counts as full.
+    wait("the nodes to tell that they have room", || {
+        let nodes = cluster.json(&["nodes"]);
+        nodes.as_array().unwrap().iter().all(|node| node["fullness"] == "roomy")
+    });
     let small = cluster.file("small", 1_000_000);
     cluster.put(&small, "small", &["--code", "rs:n=6,k=4"]);
     assert_eq!(cluster.get_sha("small"), sha256(&small));
@@ -65,6 +70,8 @@ fn encoding_onto_full_disks_fails_clearly_and_the_data_stays() {
     for id in 0..6 {
         let _ = std::fs::remove_file(cluster.node_dir(id).join("ballast"));
     }
+    // A node that still has to delete what the first try left gets no parity.
+    wait("what was half written to be deleted", || cluster.json(&["status"])["garbage"] == 0);
     cluster.json(&["encode", "object"]);
     assert_eq!(cluster.json(&["stat", "object"])["encoded"], true);
 }

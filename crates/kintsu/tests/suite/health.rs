@@ -36,8 +36,7 @@ fn health(cluster: &Cluster) -> (i32, Value) {
     (out.status.code().unwrap(), serde_json::from_slice(&out.stdout).unwrap())
 }
 
-/// Waits for a verdict with this exit code and these causes: on a slow machine the last scan of the damage is used again for
-/// a while.
+/// Waits for a verdict with this exit code and these causes.
 fn judged(cluster: &Cluster, code: i32, expected: &[&str]) -> Value {
     let mut last = Value::Null;
     wait(&format!("health {code} because of {expected:?}"), || {
@@ -182,25 +181,27 @@ fn space_is_counted_once_and_full_nodes_get_nothing() {
 fn a_job_goes_on_without_its_follower_and_can_be_cancelled() {
     use rustix::process::{Pid, Signal, kill_process};
     let cluster = Cluster::start(6, 6);
-    // A put whose client is killed keeps a drain waiting until its lease ends.
-    let file = cluster.file("object", 300 << 20);
-    let mut put =
-        cluster.spawn(&["put", file.to_str().unwrap(), "object", "--code", "rs:n=6,k=4", "--block", "4MiB"]);
+    // A put under way keeps a drain waiting.
+    let mut put = cluster.spawn_stream("object", &["--code", "rs:n=6,k=4", "--block", "32KiB"]);
+    let mut pipe = put.stdin.take().unwrap();
+    pipe.write_all(&[1; 300_000]).unwrap();
     wait("the put to begin", || cluster.json(&["status"])["puts_pending"] == 1);
-    put.kill().unwrap();
-    put.wait().unwrap();
-    let drain = cluster.spawn(&["node", "drain", "2", "--json"]);
     let running = || {
         let jobs = cluster.json(&["jobs"]);
         jobs.as_array().unwrap().iter().find(|job| job["kind"] == "drain").cloned()
     };
-    wait("the drain to begin", || running().is_some());
-    let job = running().unwrap();
-    // Until its first event is there, the follower does not know the job.
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    kill_process(Pid::from_child(&drain), Signal::INT).unwrap();
-    let out = drain.wait_with_output().unwrap();
-    assert_eq!(out.status.code(), Some(130), "{}", text(&out.stderr));
+    let mut last = None;
+    wait("a follower that knew its job", || {
+        let drain = cluster.spawn(&["node", "drain", "2", "--json"]);
+        wait("the drain to begin", || running().is_some());
+        // Until its first event is there, the follower does not know the job.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        kill_process(Pid::from_child(&drain), Signal::INT).unwrap();
+        let out = drain.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(130), "{}", text(&out.stderr));
+        !last.insert(out).stdout.is_empty()
+    });
+    let (job, out) = (running().unwrap(), last.unwrap());
     let id = job["id"].as_u64().unwrap();
     let said = text(&out.stderr);
     assert!(said.contains(&format!("goes on as job {id}")) && said.contains("kintsu jobs cancel"), "{said}");
@@ -214,6 +215,8 @@ fn a_job_goes_on_without_its_follower_and_can_be_cancelled() {
     wait("the drain to end", || running().unwrap()["state"] != "cancelling");
     assert_eq!(cluster.count("draining"), 0, "it gets new blocks again");
     assert_eq!(cluster.json(&["node", "undrain", "2"])["done"], true);
+    put.kill().unwrap();
+    put.wait().unwrap();
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::time::Duration;
 use kintsu_experiments::figures::Report;
 use tempfile::TempDir;
 
+use crate::cluster::wait;
+
 fn kintsu(home: &TempDir, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kintsu"));
     command.args(args).env("XDG_RUNTIME_DIR", home.path()).output().unwrap()
@@ -69,6 +71,8 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kintsu"));
     command.args(args).env("XDG_RUNTIME_DIR", home.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().unwrap();
+    let listed = || kintsu(&home, &["lab", "list", "--json"]).stdout;
+    wait("the lab to be there", || !listed().starts_with(b"[]"));
     std::thread::sleep(Duration::from_secs(6));
     let asked = Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
     assert!(asked.success());
@@ -83,8 +87,7 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
     assert_eq!(kept, *report);
     let written = std::fs::read_to_string(&page).unwrap();
     assert!(written.contains("INTERRUPTED: points or repetitions are missing"), "{written}");
-    let listed = kintsu(&home, &["lab", "list", "--json"]);
-    assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), "[]");
+    assert_eq!(String::from_utf8_lossy(&listed()).trim(), "[]");
 }
 
 #[test]

@@ -54,9 +54,10 @@ fn a_node_is_paused_for_a_time() {
 #[test]
 fn a_rebalance_fills_nodes_that_come() {
     let mut cluster = Cluster::start(4, 4);
+    // Nodes are to be equally full: with blocks of one length they also have as many.
+    let file = cluster.file("object", 512 << 10);
     for name in 0..10 {
-        let file = cluster.file(&name.to_string(), 400_000);
-        cluster.put(&file, &name.to_string(), &["--code", "rs:n=4,k=2"]);
+        cluster.put(&file, &name.to_string(), &["--code", "rs:n=4,k=2", "--block", "256KiB"]);
     }
     cluster.start_agent(4);
     cluster.nodes = 5;

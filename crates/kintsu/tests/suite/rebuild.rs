@@ -69,13 +69,14 @@ fn swept(cluster: &Cluster) {
     wait("garbage to be deleted", || cluster.json(&["status"])["garbage"] == 0);
 }
 
-/// Waits until this many agents have reported all blocks and this many objects are visible.
+/// Waits until this many agents have reported all blocks, that is worked in, and this many objects are visible.
 fn rebuilt(cluster: &Cluster, agents: u64, objects: usize) -> Value {
+    let mut status = Value::Null;
     wait("the objects to be back", || {
-        let status = cluster.json(&["rebuild"]);
-        status["agents"] == agents && listed(cluster).len() == objects
+        status = cluster.json(&["rebuild"]);
+        status["agents"] == agents && status["waiting"].is_null() && listed(cluster).len() == objects
     });
-    cluster.json(&["rebuild"])
+    status
 }
 
 fn finish(cluster: &Cluster) {
@@ -139,8 +140,11 @@ fn one_node_that_is_dead_meanwhile_costs_nothing() {
     cluster.start_coordinator_with(&["--rebuild"], None).unwrap();
     // Without its parity `plain` needs every node that holds its data.
     let complete = |name: &str| name != "plain";
-    wait("the objects to be back", || listed(&cluster).len() >= before.len() - 1);
-    let status = cluster.json(&["rebuild"]);
+    let mut status = Value::Null;
+    wait("the objects to be back", || {
+        status = cluster.json(&["rebuild"]);
+        status["agents"] == 6 && status["waiting"].is_null() && listed(&cluster).len() >= before.len() - 1
+    });
     let some: BTreeMap<_, _> =
         objects.iter().filter(|o| complete(o.0)).map(|(n, s)| (n.clone(), s.clone())).collect();
     all_are_readable(&cluster, &some);

@@ -5,9 +5,9 @@
 
 use std::io::Write as _;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::cluster::{Cluster, kintsu, text};
+use crate::cluster::{Cluster, Patience, kintsu, text};
 
 const SIZE: usize = 6 << 20;
 const PIECE: usize = 64 << 10;
@@ -113,13 +113,13 @@ fn what_was_acknowledged_outlives_killed_writers_agents_and_coordinators() {
     }
     cluster.wait_alive(7);
     // A stripe whose repair is still running is left for later, and the command says so.
-    let patience = Instant::now() + Duration::from_secs(60);
+    let mut patience = Patience::new();
     loop {
         let done = cluster.run(&["volume", "commit", "disk", "--json"]);
         if done.status.success() {
             break;
         }
-        assert!(Instant::now() < patience, "{}{}", text(&done.stdout), text(&done.stderr));
+        assert!(!patience.is_over(), "{}{}", text(&done.stdout), text(&done.stderr));
         std::thread::sleep(Duration::from_millis(300));
     }
     check(&cluster, &mut model);

@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::file::FileDevice;
 use crate::raw::{Raw, SIZE, Served, request, soon};
 
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn who_leaves_gets_what_was_asked_for_first() {

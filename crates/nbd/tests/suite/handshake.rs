@@ -83,7 +83,7 @@ async fn the_old_way_in_works_with_and_without_zeroes() {
 
 #[tokio::test]
 async fn who_breaks_the_rules_or_says_nothing_is_left() {
-    let limits = Limits { handshake: Duration::from_millis(100), connections: 2, ..Limits::default() };
+    let limits = Limits { handshake: Duration::from_secs(1), connections: 2, ..Limits::default() };
     let served = Served::with(limits, |_| {}).await;
     assert!(Raw::greet(served.addr(), 1 << 7).await.closed().await);
     let mut raw = Raw::greet(served.addr(), 3).await;

@@ -44,7 +44,7 @@ pub fn loopback() -> Listen {
 
 /// Fails a test that hangs.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), what).await.expect("it takes too long")
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("it takes too long")
 }
 
 pub struct Raw {

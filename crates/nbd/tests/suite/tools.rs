@@ -203,7 +203,7 @@ async fn file_systems_live_on_it() {
         run("nbdcopy", [path(image).as_str(), server.uri()]).await;
         run("nbdcopy", [server.uri(), &back]).await;
         run(check[0], [check[1], &back]).await;
-        assert!(server.shutdown(Duration::from_secs(5)).await);
+        assert!(server.shutdown(Duration::from_secs(60)).await);
         std::fs::remove_file(path("disk")).unwrap();
     }
 }

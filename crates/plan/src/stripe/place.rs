@@ -176,7 +176,9 @@ fn crowded(topology: &Topology, bytes: u64, may: &dyn Fn(NodeId) -> bool) -> Str
 }
 
 /// The usable nodes of each rack with room for a block, and their weights: 8 for a node that stores as much as the
-/// mean, up to 64 for emptier ones, down to 1 for fuller ones; in proportion to the room where that differs.
+/// mean, up to 64 for emptier ones, down to 1 for fuller ones; in proportion to the room where that differs by more than
+/// a few percent. Nodes that share a file system tell its free space at different moments, and others write to it
+/// meanwhile.
 fn usable_racks(topology: &Topology, bytes: u64) -> Vec<Vec<(NodeId, u64)>> {
     let fits = |node: &Node| node.usable && node.has_room(bytes);
     let usable: Vec<_> = topology.nodes.iter().filter(|(_, node)| fits(node)).collect();
@@ -189,10 +191,10 @@ fn usable_racks(topology: &Topology, bytes: u64) -> Vec<Vec<(NodeId, u64)>> {
     let mut racks: BTreeMap<RackId, Vec<(NodeId, u64)>> = BTreeMap::new();
     for (&id, node) in usable {
         let room = node.room_bytes.map_or(mean_room, |room| u128::from(room) + slack);
-        // Shares of 1024: the products of two sizes would be too large.
-        let (used, room) =
-            (1024 * mean_used / (u128::from(node.used_bytes) + slack), 1024 * room / mean_room);
-        let weight = ((8 * used * room) >> 20).clamp(1, 64) as u64;
+        // Shares of 1024 and of 16: the products of two sizes would be too large.
+        let used = 1024 * mean_used / (u128::from(node.used_bytes) + slack);
+        let room = (16 * room + mean_room / 2) / mean_room;
+        let weight = ((8 * used * room) >> 14).clamp(1, 64) as u64;
         racks.entry(node.rack).or_default().push((id, weight));
     }
     racks.into_values().collect()

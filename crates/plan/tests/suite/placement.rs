@@ -34,6 +34,20 @@ fn by_rack(homes: &[Option<NodeId>], topology: &Topology) -> BTreeMap<RackId, Ve
     racks
 }
 
+#[test]
+fn what_others_write_to_a_shared_file_system_changes_no_place() {
+    let code = kintsu_code::parse("rs:n=5,k=3").unwrap();
+    let (layout, told) = (full(code.as_ref()), topology(4, 12));
+    let mut later = told.clone();
+    for (id, node) in &mut later.nodes {
+        node.room_bytes = Some((40 << 30) - u64::from(id.0 % 5) * (50 << 20));
+    }
+    for stripe in 0..1000 {
+        let homes = |topology| place(code.as_ref(), &layout, topology, stripe).unwrap().homes;
+        assert_eq!(homes(&told), homes(&later));
+    }
+}
+
 proptest! {
     #[test]
     fn rules_are_kept_on_any_topology(

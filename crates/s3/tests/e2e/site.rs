@@ -100,7 +100,8 @@ impl Site {
         let options = Options::new(dir.path().join("cluster"), 5, 5);
         let coordinator = kintsu_coordinator::Config {
             heartbeat: Duration::from_millis(100),
-            dead_after: Duration::from_millis(800),
+            // On a loaded machine heartbeats are a second late.
+            dead_after: Duration::from_millis(2500),
             grace: Duration::from_secs(3600),
             ..options.coordinator
         };

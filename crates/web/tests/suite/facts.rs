@@ -113,6 +113,6 @@ async fn the_page_stays_on_loopback_and_says_when_the_cluster_is_away() {
             seen += std::str::from_utf8(&bytes[..read]).unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), away).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), away).await.unwrap();
     page.shutdown().await;
 }

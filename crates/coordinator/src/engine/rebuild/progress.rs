@@ -141,11 +141,13 @@ impl Rebuild {
         if let Some(node) = living.iter().find(|node| !self.done.contains(node)) {
             return Some(("block reports from all living nodes", format!("none from {node} yet")));
         }
-        if self.is_settled() {
-            return None;
-        }
+        self.unsettled().map(|got| ("all reports of agents to be processed", got))
+    }
+
+    /// Why not all news are worked in yet.
+    fn unsettled(&self) -> Option<String> {
         let news = || "reports that have just come: try again in a moment".into();
-        Some(("all reports of agents to be processed", self.waiting.clone().unwrap_or_else(news)))
+        (!self.is_settled()).then(|| self.waiting.clone().unwrap_or_else(news))
     }
 
     /// For people.
@@ -161,7 +163,7 @@ impl Rebuild {
             first_incomplete: self.incomplete.clone(),
             covered: self.covered_count,
             first_covered: self.covered.clone(),
-            waiting: self.waiting.clone(),
+            waiting: self.unsettled().filter(|_| active),
         }
     }
 }
@@ -227,6 +229,7 @@ mod tests {
         rebuild.begins(NODE);
         rebuild.ends(NODE);
         assert!(got(&rebuild).unwrap().contains("try again"));
+        assert_eq!(rebuild.status(true).waiting, got(&rebuild), "who looks sees that it is not all");
         rebuild.waits("N2 is silent".into());
         assert_eq!(got(&rebuild).unwrap(), "N2 is silent");
         rebuild.passed(rebuild.tellings(), Pass::default());

@@ -43,7 +43,8 @@ impl Lab {
         let options = kintsu_cluster::Options::new(dir.path(), 0, racks);
         let coordinator = Config {
             heartbeat: Duration::from_millis(100),
-            dead_after: Duration::from_millis(1000),
+            // On a loaded machine heartbeats are a second late.
+            dead_after: Duration::from_millis(2500),
             grace,
             ..options.coordinator
         };
@@ -211,7 +212,7 @@ impl Lab {
 
     /// Waits for a condition that comes true by itself.
     pub async fn until(&self, what: &str, holds: impl AsyncFn(&Self) -> bool) {
-        for _ in 0..600 {
+        for _ in 0..1800 {
             if holds(self).await {
                 return;
             }

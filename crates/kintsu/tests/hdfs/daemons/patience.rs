@@ -49,7 +49,7 @@ pub fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let mut patience = Patience::new();
     while !condition() {
         assert!(!patience.is_over(), "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -11,14 +11,15 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// The longest wait in a test for an expected event.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+#[path = "../../hdfs/daemons/patience.rs"]
+mod patience;
+
+pub use patience::{Patience, wait};
 
 pub struct Cluster {
     pub dir: TempDir,
@@ -309,15 +310,6 @@ pub fn sha256(path: &Path) -> String {
     let mut hash = Sha256::new();
     std::io::copy(&mut std::fs::File::open(path).unwrap(), &mut hash).unwrap();
     hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// Waits for an expected event; panics if it does not come.
-pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < PATIENCE, "gave up waiting for {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Flips one bit of one byte of a file.
