@@ -43,6 +43,7 @@ steady() {
         -e 's/[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC/2026-01-01 12:00:00 UTC/g' \
         -e 's/begin in [0-9]+ s/begin in 60 s/' \
         -e 's/[0-9.]+ files\/s/100 files\/s/g' \
+        -e 's/^(copy of the metadata +).*/\1none/' \
         -e 's/[[:space:]]+$//'
 }
 

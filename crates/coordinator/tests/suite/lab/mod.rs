@@ -43,8 +43,7 @@ impl Lab {
         let options = kintsu_cluster::Options::new(dir.path(), 0, racks);
         let coordinator = Config {
             heartbeat: Duration::from_millis(100),
-            // On a loaded machine heartbeats are a second late.
-            dead_after: Duration::from_millis(2500),
+            dead_after: Duration::from_millis(1000),
             grace,
             ..options.coordinator
         };
