@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
@@ -25,13 +26,46 @@ pub const AUTOMATIC_SLICE: u32 = 0;
 /// Runs until the coordinator ends.
 pub async fn ticks(cluster: Arc<Cluster>) {
     let period = (cluster.config.heartbeat / 2).max(Duration::from_millis(20));
-    let mut interval = tokio::time::interval(period);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut ticks = Ticks::default();
-    loop {
-        interval.tick().await;
-        if let Err(error) = guarded(tick(&cluster, &mut ticks)).await {
-            tracing::error!("{error}");
+    let running = Running { period_ms: period.as_millis() as u64, seen_ms: AtomicU64::new(cluster.now_ms()) };
+    let look = async {
+        loop {
+            tokio::time::sleep(period).await;
+            running.look(&cluster);
+        }
+    };
+    let work = async {
+        let mut interval = tokio::time::interval(period);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = Ticks::default();
+        loop {
+            interval.tick().await;
+            running.look(&cluster);
+            if let Err(error) = guarded(tick(&cluster, &mut ticks)).await {
+                tracing::error!("{error}");
+            }
+        }
+    };
+    tokio::join!(look, work);
+}
+
+/// Notices that this process could not run for a while: it was stopped, starved, or moved to another machine. Meanwhile
+/// it heard nobody, and heartbeats wait to be read.
+struct Running {
+    /// Somebody looks this often.
+    period_ms: u64,
+    /// When somebody looked last.
+    seen_ms: AtomicU64,
+}
+
+impl Running {
+    fn look(&self, cluster: &Cluster) {
+        let now_ms = cluster.now_ms();
+        let away_ms = now_ms.saturating_sub(self.seen_ms.swap(now_ms, Ordering::Relaxed));
+        if away_ms > 2 * self.period_ms {
+            let stalled_ms = away_ms - self.period_ms;
+            tracing::debug!("the coordinator could not run for {stalled_ms} ms");
+            cluster.members().excuse(stalled_ms, now_ms);
+            cluster.leases().excuse(stalled_ms);
         }
     }
 }

@@ -354,6 +354,14 @@ impl Members {
         self.members.iter().filter(|(_, m)| m.holds() && !m.suspect).map(|(id, _)| *id).collect()
     }
 
+    /// The coordinator could not run for so many milliseconds and heard nobody: this time counts against no node.
+    pub fn excuse(&mut self, stalled_ms: u64, now_ms: u64) {
+        for member in self.members.values_mut() {
+            let since = if member.up { &mut member.seen_ms } else { &mut member.down_ms };
+            *since = since.saturating_add(stalled_ms).min(now_ms);
+        }
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -488,6 +496,19 @@ pub(crate) mod tests {
         assert_eq!(m.tick(900), []);
         assert_eq!(m.seen(NODE, 7, DiskUsage::default(), None, 901), Ok(Some(Change::Up(NODE))));
         assert!(m.overdue().is_empty() && m.readable(NODE));
+    }
+
+    #[test]
+    fn time_in_which_the_coordinator_could_not_run_counts_against_nobody() {
+        let mut m = members();
+        m.excuse(1000, 1030);
+        assert_eq!(m.tick(1030), [], "silent for 30");
+        assert_eq!(m.tick(1050), [Change::Down(NODE)]);
+        m.excuse(5000, 6100);
+        assert_eq!(m.tick(6649), [], "away for 50 then");
+        assert_eq!(m.tick(6650), [Change::Overdue(NODE)]);
+        m.excuse(5000, 6700);
+        assert_eq!(m.tick(6700), [], "never before now");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, flip, kintsu, text, wait};
@@ -49,6 +51,23 @@ fn a_node_is_paused_for_a_time() {
     assert!(placed() > 0);
     cluster.run(&["node", "resume", &id]);
     wait("its blocks to be repaired elsewhere", || placed() == 0);
+}
+
+#[test]
+fn a_coordinator_that_could_not_run_for_a_while_takes_no_node_for_dead() {
+    let mut cluster = Cluster::with_grace(4, 4, "1s");
+    cluster.put(&cluster.file("object", 100_000), "object", &["--code", "rs:n=4,k=2"]);
+    cluster.stop_coordinator();
+    let log = cluster.coordinator_dir().with_extension("log");
+    cluster.start_coordinator_with(&[], Some(&log)).unwrap();
+    cluster.wait_alive(4);
+    cluster.signal_coordinator(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(12));
+    cluster.signal_coordinator(Signal::CONT);
+    assert_eq!(cluster.json(&["status"])["dead"], 0);
+    cluster.wait_whole();
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(!log.contains("is dead") && !log.contains("stays away"), "{log}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -100,10 +101,12 @@ impl Cluster {
 
     /// SIGTERM, as an operator would; waits for its end.
     pub fn stop_coordinator(&mut self) {
-        use rustix::process::{Pid, Signal, kill_process};
-        let pid = Pid::from_child(self.coordinator.as_ref().unwrap());
-        kill_process(pid, Signal::TERM).unwrap();
+        self.signal_coordinator(Signal::TERM);
         assert!(self.coordinator_ended().success());
+    }
+
+    pub fn signal_coordinator(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.coordinator.as_ref().unwrap()), signal).unwrap();
     }
 
     /// Ends the coordinator and removes its folder.
