@@ -137,6 +137,11 @@ impl HdfsError {
     pub fn io(what: impl Into<String>, error: std::io::Error) -> Self {
         Self::Io { what: what.into(), error }
     }
+
+    /// Whether no NameNode answers, so that nothing else works out either. A DataNode that does not answer is one of many.
+    pub(crate) fn no_namenode(&self) -> bool {
+        matches!(self, Self::Unreachable { what: "NameNode", .. } | Self::Standby(_))
+    }
 }
 
 impl From<Fault> for HdfsError {

@@ -92,8 +92,20 @@ impl NameNode {
     /// # Errors
     /// `Denied` for all but superusers; those of every call.
     pub async fn live_datanodes(&self) -> Result<Vec<DatanodeInfo>, HdfsError> {
+        self.datanodes(2).await
+    }
+
+    /// The DataNodes that it counts as dead.
+    ///
+    /// # Errors
+    /// As [`NameNode::live_datanodes`].
+    pub(crate) async fn dead_datanodes(&self) -> Result<Vec<DatanodeInfo>, HdfsError> {
+        self.datanodes(3).await
+    }
+
+    async fn datanodes(&self, kind: i32) -> Result<Vec<DatanodeInfo>, HdfsError> {
         let found: Datanodes =
-            self.call(CLIENT, "getDatanodeReport", "list DataNodes", &AskDatanodes { kind: 2 }).await?;
+            self.call(CLIENT, "getDatanodeReport", "list DataNodes", &AskDatanodes { kind }).await?;
         Ok(found.datanodes)
     }
 

@@ -68,9 +68,7 @@ pub async fn repair(
     for group in damaged {
         match repair_group(namenode, &group, &mut repaired, progress).await {
             Ok(()) => {}
-            Err(
-                error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_) | HdfsError::Denied { .. }),
-            ) => {
+            Err(error) if error.no_namenode() || matches!(error, HdfsError::Denied { .. }) => {
                 return Err(error);
             }
             Err(error) => repaired.failed.push(error.to_string()),

@@ -1,7 +1,7 @@
 //! Which DataNodes are gone, long before HDFS says so: not heard by the NameNode for ten seconds while others were, or refusing
-//! connections twice, a second apart. And which internal blocks are lost with them.
+//! connections twice, a second apart; and those that it calls dead, if nobody looked before. And which internal blocks are lost with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kintsu_dag::BlockIndex;
@@ -32,6 +32,8 @@ pub(crate) type Gone = BTreeMap<String, String>;
 pub(crate) struct Vigil {
     /// Connections that each DataNode refused in a row.
     refused: BTreeMap<String, u32>,
+    /// The ids of those that the NameNode counted as live at the last look.
+    live: BTreeSet<String>,
     gone: Gone,
 }
 
@@ -69,19 +71,34 @@ impl Vigil {
                 false => _ = self.refused.remove(&address),
             }
         }
+        // After a restart the NameNode lists DataNodes one by one as they come; such are neither live nor dead meanwhile.
+        let dead = match self.live.is_subset(&ids(&live)) {
+            true => Vec::new(),
+            false => namenode.dead_datanodes().await?,
+        };
+        Ok(self.compare(live, &dead))
+    }
+
+    /// What is different now, when the NameNode counts these as live and dead.
+    fn compare(&mut self, live: Vec<DatanodeInfo>, dead: &[DatanodeInfo]) -> Sight {
         let mut gone = gone(&live, &self.refused);
+        // Nobody may have looked between the last heartbeat of a DataNode and its death.
+        let died = dead.iter().filter(|node| self.live.contains(&node.id.uuid));
+        let died = died.map(|node| (address(node), "HDFS calls it dead".to_owned()));
         // Dead for the NameNode: its blocks may be listed for some seconds more.
-        for (datanode, why) in &self.gone {
-            if !live.iter().any(|node| address(node) == *datanode) {
-                gone.insert(datanode.clone(), why.clone());
-            }
-        }
+        let known = died.chain(self.gone.clone());
+        gone.extend(known.filter(|(datanode, _)| !live.iter().any(|node| address(node) == *datanode)));
+        self.live = ids(&live);
         let before = std::mem::replace(&mut self.gone, gone.clone());
         let new = gone.iter().filter(|(datanode, _)| !before.contains_key(*datanode));
         let left = new.map(|(datanode, why)| (datanode.clone(), why.clone())).collect();
         let back = before.into_keys().filter(|datanode| !gone.contains_key(datanode)).collect();
-        Ok(Sight { live, gone, left, back })
+        Sight { live, gone, left, back }
     }
+}
+
+fn ids(datanodes: &[DatanodeInfo]) -> BTreeSet<String> {
+    datanodes.iter().map(|node| node.id.uuid.clone()).collect()
 }
 
 /// The address of a DataNode's transfers as agents and reports name it.
@@ -144,5 +161,20 @@ mod tests {
         let told = |node: &DatanodeInfo| unheard(&live, node, Duration::from_secs(10));
         assert!(told(&live[2]) && !told(&live[1]) && !told(&live[3]), "refusals are not silence");
         assert!(!told(&datanode(6, 60_000)), "it is not live any more");
+    }
+
+    #[test]
+    fn a_datanode_that_died_between_two_looks_is_gone_and_one_that_is_not_listed_yet_is_not() {
+        let mut vigil = Vigil::default();
+        let seen = vigil.compare(vec![datanode(1, 0), datanode(2, 0), datanode(3, 0)], &[]);
+        assert!(seen.left.is_empty());
+        // Of 4 nobody knew; 3 is not listed: the NameNode was started again.
+        let dead = [datanode(2, 60_000), datanode(4, 60_000)];
+        let seen = vigil.compare(vec![datanode(1, 0)], &dead);
+        assert_eq!(seen.left.into_keys().collect::<Vec<_>>(), ["10.0.0.1:2"]);
+        let seen = vigil.compare(vec![datanode(1, 0), datanode(3, 0)], &dead);
+        assert_eq!((seen.left.len(), seen.gone.len()), (0, 1), "it stays gone");
+        let seen = vigil.compare(vec![datanode(1, 0), datanode(2, 0)], &[]);
+        assert_eq!(seen.back, ["10.0.0.1:2"]);
     }
 }

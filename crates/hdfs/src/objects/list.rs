@@ -76,7 +76,7 @@ pub async fn list(namenode: &NameNode, root: &str) -> Result<Listing, HdfsError>
                 listing.objects.push(listed(path, &known)?);
             }
             Ok(None) => {}
-            Err(error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_))) => return Err(error),
+            Err(error) if error.no_namenode() => return Err(error),
             Err(error) => listing.skipped.push(error.to_string()),
         }
     }

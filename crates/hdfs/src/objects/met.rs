@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::object::{ENCODED, Located, RECORD, column, record_at, record_folder, stripes_of};
 use super::record::Known;
@@ -13,24 +16,64 @@ use crate::{Group, HdfsError, NameNode};
 /// so that each has an inode of its own; others may have changed the file nevertheless.
 type Version = (u64, u64, u64);
 
-/// The records that were read.
+/// A record that could not be read is left alone for this long; then for twice as long each time.
+const REST: Duration = Duration::from_secs(10);
+
+/// The longest of these times.
+const LONGEST_REST: Duration = Duration::from_secs(600);
+
+/// The records that were read, and those that could not be.
 #[derive(Default)]
-pub(crate) struct Records(BTreeMap<Version, Arc<Known>>);
+pub(crate) struct Records(BTreeMap<Version, Reading>);
+
+/// What came of reading a record.
+enum Reading {
+    Known(Arc<Known>),
+    /// Nothing; it rests for so long.
+    Failed {
+        until: Instant,
+        rest: Duration,
+    },
+}
+
+impl Reading {
+    /// It could not be read once more.
+    fn failed(before: Option<&Self>) -> Self {
+        let rest = match before {
+            Some(Self::Failed { rest, .. }) => (*rest * 2).min(LONGEST_REST),
+            _ => REST,
+        };
+        Self::Failed { until: Instant::now() + rest, rest }
+    }
+}
 
 impl Records {
-    /// The record in a folder; `None` if it is there no longer. It is read if it is of another version than before.
+    /// The record in a folder; `None` if it is there no longer, or rests. It is read if it is of another version than before.
     async fn known(
         &mut self,
         namenode: &NameNode,
         folder: &str,
         version: Version,
     ) -> Result<Option<Arc<Known>>, HdfsError> {
-        if let Some(known) = self.0.get(&version) {
-            return Ok(Some(known.clone()));
+        match self.0.get(&version) {
+            Some(Reading::Known(known)) => return Ok(Some(known.clone())),
+            Some(Reading::Failed { until, .. }) if *until > Instant::now() => return Ok(None),
+            _ => {}
         }
-        let known = record_at(namenode, folder, version.0).await?.map(Arc::new);
-        self.0.extend(known.clone().map(|known| (version, known)));
-        Ok(known)
+        match record_at(namenode, folder, version.0).await {
+            Ok(known) => {
+                let known = known.map(Arc::new);
+                self.0.extend(known.clone().map(|known| (version, Reading::Known(known))));
+                Ok(known)
+            }
+            Err(error) => {
+                // Without a NameNode nothing is known of the record.
+                if !error.no_namenode() {
+                    self.0.insert(version, Reading::failed(self.0.get(&version)));
+                }
+                Err(error)
+            }
+        }
     }
 }
 
@@ -59,7 +102,7 @@ impl Met {
         }
     }
 
-    /// The stripes of the objects. What cannot be read is logged, and is read again the next time.
+    /// The stripes of the objects. What cannot be read is logged, and is read again later.
     ///
     /// # Errors
     /// Those of calls.
@@ -75,7 +118,7 @@ impl Met {
         for (folder, version) in found {
             match self.object(namenode, &folder, version, records).await {
                 Ok(groups) => stripes.extend(groups),
-                Err(error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_))) => return Err(error),
+                Err(error) if error.no_namenode() => return Err(error),
                 Err(error) => tracing::info!("{error}"),
             }
         }
@@ -111,4 +154,22 @@ impl Met {
 /// The inode of the file of which this folder has the parity.
 fn source_of(folder: &str) -> Option<u64> {
     folder.strip_prefix(ENCODED)?.strip_prefix('/')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_cannot_be_read_rests_longer_each_time() {
+        let mut reading = Reading::failed(None);
+        let mut rests = Vec::new();
+        for _ in 0..8 {
+            let Reading::Failed { until, rest } = &reading else { panic!("it could not be read") };
+            assert!(until.saturating_duration_since(Instant::now()) > *rest / 2);
+            rests.push(rest.as_secs());
+            reading = Reading::failed(Some(&reading));
+        }
+        assert_eq!(rests, [10, 20, 40, 80, 160, 320, 600, 600]);
+    }
 }

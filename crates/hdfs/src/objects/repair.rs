@@ -64,7 +64,7 @@ async fn objects(
     for folder in folders {
         match Object::in_folder(namenode, &folder).await {
             Ok(object) => objects.push(object),
-            Err(error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_))) => return Err(error),
+            Err(error) if error.no_namenode() => return Err(error),
             Err(error) => skipped.push(error.to_string()),
         }
     }
@@ -142,9 +142,9 @@ pub async fn repair_objects(
         };
         match done {
             Ok(()) => {}
-            Err(
-                error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_) | HdfsError::Denied { .. }),
-            ) => return Err(error),
+            Err(error) if error.no_namenode() || matches!(error, HdfsError::Denied { .. }) => {
+                return Err(error);
+            }
             Err(error) => repaired.failed.push(error.to_string()),
         }
     }

@@ -122,6 +122,7 @@ fn objects_are_stored_in_a_stock_hdfs_read_repaired_and_removed() {
     wrong_bytes_are_read_around_found_and_repaired(&hdfs, &objects[0]);
     wrong_bytes_are_read_around_found_and_repaired(&hdfs, &objects[1]);
     a_file_that_is_gone_is_decoded_and_said(&hdfs);
+    a_record_that_cannot_be_read_hides_its_object_alone(&mut hdfs, &objects);
     a_dead_datanode_is_repaired(&mut hdfs, &objects);
     what_is_removed_is_gone(&hdfs);
 }
@@ -321,6 +322,27 @@ fn a_file_that_is_gone_is_decoded_and_said(hdfs: &Hdfs) {
     let repaired = store(hdfs, 1, &["repair", "/store/gone"]);
     assert!(repaired["failed"][0].as_str().unwrap().contains("the file that had it is gone"), "{repaired}");
     store(hdfs, 0, &["rm", "/store/gone"]);
+}
+
+/// Its only replica is on a DataNode that is down.
+fn a_record_that_cannot_be_read_hides_its_object_alone(hdfs: &mut Hdfs, objects: &[(&str, &str, Vec<u8>)]) {
+    let file = local(hdfs, "alone", b"alone");
+    store(hdfs, 0, &["put", &file, "/store/alone", "--code", "rs:n=5,k=3"]);
+    let record = "/store/alone/.kintsu";
+    hdfs.stock(&["fs", "-setrep", "1", record]);
+    let replicas =
+        || ask(hdfs, async |namenode| namenode.locations(record).await).unwrap().blocks.remove(0).locations;
+    wait("one replica of the record", || replicas().len() == 1);
+    let node = hdfs.number(&replicas()[0]);
+    hdfs.kill_datanode(node);
+    let listed = store(hdfs, 0, &["ls"]);
+    assert_eq!(listed["objects"].as_array().unwrap().len(), objects.len(), "{listed}");
+    assert_eq!(listed["skipped"].as_array().unwrap().len(), 1, "{listed}");
+    hdfs.start_datanode(node);
+    // The NameNode may not have noticed that it was down, and lists it before it is up.
+    wait("the record to be read", || store(hdfs, 0, &["ls"])["skipped"] == json!([]));
+    hdfs.wait_live();
+    store(hdfs, 0, &["rm", "/store/alone"]);
 }
 
 fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, objects: &[(&str, &str, Vec<u8>)]) {

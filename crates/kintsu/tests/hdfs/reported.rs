@@ -1,6 +1,7 @@
 //! Losses that the coordinator reports to the NameNode (`--report-after`): they are whole again while HDFS still counts the DataNode
 //! as live, and if it comes back nothing is there twice.
 
+use kintsu_hdfs::proto::names::DatanodeInfo;
 use serde_json::{Value, json};
 
 use crate::daemons::{AS_SLOW_AS_EVER, Daemon, Hdfs, MIB, agent, coordinator_with, noise, sha256, wait};
@@ -49,10 +50,14 @@ fn reported_losses_are_counted_before_hdfs_calls_the_datanode_dead() {
     wait("all lost blocks to be staged", || watching.events("staged").len() >= staged + all);
     let confirmed = all - 2 * both.len();
     wait("the others to be reported", || watching.events("reported").len() >= told + confirmed);
-    back(&mut hdfs, &watching, &[0, second]);
+    wait("the others to be due too", || {
+        [0, second].into_iter().all(|node| silence_ms(&hdfs, node) >= 13_000)
+    });
     let new = watching.events("reported").split_off(told);
     assert_eq!(new.len(), confirmed, "{new:?}");
     assert!(new.iter().all(|event| !both.contains(&event["group"].as_i64().unwrap())), "{new:?}");
+    // What the first to come back confirms may be reported until the second is there.
+    back(&mut hdfs, &watching, &[0, second]);
     assert_eq!(hdfs.json(0, &["verify"])["bad"], json!([]));
     assert!(hdfs.stock(&["fsck", "/ec"]).contains("is HEALTHY"));
     read_by_all(&hdfs, &files);
@@ -68,6 +73,14 @@ fn groups_on(hdfs: &Hdfs, node: u32) -> Vec<i64> {
     let here = groups
         .filter(|group| group.holders.values().flatten().any(|holder| hdfs.number(&holder.datanode) == node));
     here.map(|group| group.id as i64).collect()
+}
+
+/// For how long the NameNode has not heard a DataNode, by when it heard the last one.
+fn silence_ms(hdfs: &Hdfs, node: u32) -> u64 {
+    let live = hdfs.live();
+    let heard = |node: &DatanodeInfo| node.last_update.unwrap_or(0);
+    let of_node = live.iter().find(|other| hdfs.number(other) == node).map_or(0, heard);
+    live.iter().map(heard).max().unwrap_or(0) - of_node
 }
 
 /// The blocks of this DataNode of which the NameNode was told.
