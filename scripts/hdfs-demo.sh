@@ -77,6 +77,7 @@ wait_for() {
         sleep 0.2
     done
     say "waited in vain for: $*"
+    "$@" >&3 2>&1 || true
     say "$(find "$work" -maxdepth 1 \( -name '*.err' -o -name watch.out -o -name coordinator.out \) -size +0 -exec tail -v -n 3 {} \;)"
     exit 1
 }
@@ -122,8 +123,10 @@ block_files() { find "$root/data$1" -path '*/finalized/*' -name 'blk_*' ! -name 
 blocks_on() { block_files "$1" | wc -l; }
 # Whether no block is there twice.
 trimmed() {
-    local i
-    [ -z "$(for ((i = 1; i <= nodes; i++)); do block_files "$i"; done | sed 's|.*/||' | sort | uniq -d)" ] && look status /demo
+    local i twice
+    twice=$(for ((i = 1; i <= nodes; i++)); do block_files "$i"; done | sed 's|.*/||' | sort | uniq -d)
+    [ -z "$twice" ] || { echo "there twice:" $twice; return 1; }
+    look status /demo
 }
 agent() {
     start "$1" "agent$1" env "KINTSU_TOKEN=$token" "KINTSU_COORDINATOR=$namenode:7500" "$kintsu" --json hdfs agent \
