@@ -28,8 +28,8 @@ use crate::meta::{Landing, Meta};
 
 /// Repairs those of the `wanted` blocks of a stripe that still cannot be read.
 ///
-/// The record of the stripe is read once, here. What this repair commits is added to that copy, and each
-/// commit compares the copy with what is recorded then.
+/// The record of the stripe is read once, and again if a commit of updates changed it meanwhile. What this repair commits
+/// is added to that copy, and each commit compares the copy with what is recorded then.
 pub async fn repair_stripe(
     cluster: &Arc<Cluster>,
     id: StripeId,
@@ -39,26 +39,59 @@ pub async fn repair_stripe(
     #[cfg(test)]
     assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
     let began_ms = cluster.now_ms();
-    let outcome = in_rounds(cluster, id, wanted, order).await;
+    let outcome = anew(cluster, id, wanted, order).await;
     cluster.tallies().repaired(&outcome, cluster.now_ms().saturating_sub(began_ms));
     outcome
 }
 
-async fn in_rounds(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
+/// Begins anew if it failed because the stripe became another one meanwhile: a commit gives blocks of a volume a next
+/// generation.
+async fn anew(cluster: &Arc<Cluster>, id: StripeId, mut wanted: Vec<BlockIndex>, order: Order) -> Outcome {
+    let mut sum = Outcome::default();
+    for left in (0..ANEW).rev() {
+        let (outcome, changed) = in_rounds(cluster, id, wanted.clone(), order.clone()).await;
+        let again = left > 0 && outcome.failed.is_some() && changed;
+        wanted.retain(|index| !outcome.repaired.contains(index));
+        sum.failed = outcome.failed;
+        sum.repaired.extend(outcome.repaired);
+        sum.tally.add(&outcome.tally);
+        sum.bad.extend(outcome.bad);
+        sum.around.extend(outcome.around);
+        if !again {
+            break;
+        }
+    }
+    sum
+}
+
+/// The outcome, and whether the stripe is another one now than it was for this repair.
+async fn in_rounds(
+    cluster: &Arc<Cluster>,
+    id: StripeId,
+    wanted: Vec<BlockIndex>,
+    order: Order,
+) -> (Outcome, bool) {
     let mut stripe = match cluster.load(id).await {
         Ok(Some((stripe, label))) => StripeInRepair { cluster, stripe, label, waits: waits(cluster) },
-        Ok(None) => return Outcome::default(),
+        Ok(None) => return Default::default(),
         Err(error) => {
             let failed = Some(unread(cluster, id, &error.to_string()).await);
-            return Outcome { failed, ..Outcome::default() };
+            return (Outcome { failed, ..Outcome::default() }, false);
         }
     };
     let mut rounds = Rounds::new(wanted);
     while let Some(blocks) = rounds.begin() {
         rounds.ended(stripe.repair(blocks, &order).await);
     }
-    rounds.end()
+    let outcome = rounds.end();
+    let before = stripe.stripe.generations();
+    let differs = |now: Option<(Stripe, Label)>| now.is_some_and(|(now, _)| now.generations() != before);
+    let changed = outcome.failed.is_some() && cluster.load(id).await.is_ok_and(differs);
+    (outcome, changed)
 }
+
+/// Most beginnings of the repair of one stripe.
+const ANEW: u32 = 8;
 
 /// How often the repair of one stripe may wait for news of nodes.
 fn waits(cluster: &Cluster) -> WaitBudget {
