@@ -185,10 +185,12 @@ def measure(cluster, folder, args):
         cluster.running[f"agent-{node}"].wait()
         wait("the node to count as dead", lambda: (cluster.run("nodes") or "").count(" alive") == NODES - 1)
         row(f"a node lost: {what}", fio(*disk, *options, *timed), before[key])
-        repair = subprocess.Popen([PROGRAM, "repair", "--node", str(node), "--json"], stdout=subprocess.PIPE, text=True)
+        # A file, because nobody reads while fio runs, and a pipe may be full.
+        report = open(folder / f"repair-{node}.json", "wb")
+        repair = subprocess.Popen([PROGRAM, "repair", "--node", str(node), "--json"], stdout=report)
         result = fio(*disk, *options, "--time_based", "--runtime=600", stop=lambda: repair.poll() is not None)
         if repair.wait():
-            sys.exit(f"the repair of node {node} failed: {repair.stdout.read()[-2000:]}")
+            sys.exit(f"the repair of node {node} failed: {pathlib.Path(report.name).read_text()[-2000:]}")
         row(f"while it is repaired ({result['seconds']:.0f} s): {what}", result, before[key])
         # An empty disk takes the lost one's place.
         shutil.rmtree(folder / f"node-{node}")

@@ -39,55 +39,46 @@ pub async fn repair_stripe(
     #[cfg(test)]
     assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
     let began_ms = cluster.now_ms();
-    let outcome = anew(cluster, id, wanted, order).await;
+    let outcome = in_rounds(cluster, id, wanted, order).await;
     cluster.tallies().repaired(&outcome, cluster.now_ms().saturating_sub(began_ms));
     outcome
 }
 
-/// Begins anew if it failed because the stripe became another one meanwhile: a commit gives blocks of a volume a next
+/// Begins anew if it failed and the stripe became another one meanwhile: a commit gives blocks of a volume a next
 /// generation.
-async fn anew(cluster: &Arc<Cluster>, id: StripeId, mut wanted: Vec<BlockIndex>, order: Order) -> Outcome {
-    let mut sum = Outcome::default();
-    for left in (0..ANEW).rev() {
-        let (outcome, changed) = in_rounds(cluster, id, wanted.clone(), order.clone()).await;
-        let again = left > 0 && outcome.failed.is_some() && changed;
-        wanted.retain(|index| !outcome.repaired.contains(index));
-        sum.failed = outcome.failed;
-        sum.repaired.extend(outcome.repaired);
-        sum.tally.add(&outcome.tally);
-        sum.bad.extend(outcome.bad);
-        sum.around.extend(outcome.around);
-        if !again {
-            break;
-        }
-    }
-    sum
-}
-
-/// The outcome, and whether the stripe is another one now than it was for this repair.
 async fn in_rounds(
     cluster: &Arc<Cluster>,
     id: StripeId,
-    wanted: Vec<BlockIndex>,
+    mut wanted: Vec<BlockIndex>,
     order: Order,
-) -> (Outcome, bool) {
-    let mut stripe = match cluster.load(id).await {
-        Ok(Some((stripe, label))) => StripeInRepair { cluster, stripe, label, waits: waits(cluster) },
-        Ok(None) => return Default::default(),
-        Err(error) => {
-            let failed = Some(unread(cluster, id, &error.to_string()).await);
-            return (Outcome { failed, ..Outcome::default() }, false);
+) -> Outcome {
+    let (mut sum, mut before) = (Outcome::default(), Vec::new());
+    for _ in 0..ANEW {
+        let mut stripe = match cluster.load(id).await {
+            Ok(Some((stripe, _))) if stripe.generations() == before => break,
+            Ok(Some((stripe, label))) => StripeInRepair { cluster, stripe, label, waits: waits(cluster) },
+            Ok(None) => break,
+            Err(error) => {
+                if sum.failed.is_none() {
+                    sum.failed = Some(unread(cluster, id, &error.to_string()).await);
+                }
+                break;
+            }
+        };
+        let mut rounds = Rounds::new(wanted.clone());
+        while let Some(blocks) = rounds.begin() {
+            rounds.ended(stripe.repair(blocks, &order).await);
         }
-    };
-    let mut rounds = Rounds::new(wanted);
-    while let Some(blocks) = rounds.begin() {
-        rounds.ended(stripe.repair(blocks, &order).await);
+        let mut outcome = rounds.end();
+        sum.failed = outcome.failed.take();
+        wanted.retain(|index| !outcome.repaired.contains(index));
+        sum.add(outcome);
+        if sum.failed.is_none() {
+            break;
+        }
+        before = stripe.stripe.generations();
     }
-    let outcome = rounds.end();
-    let before = stripe.stripe.generations();
-    let differs = |now: Option<(Stripe, Label)>| now.is_some_and(|(now, _)| now.generations() != before);
-    let changed = outcome.failed.is_some() && cluster.load(id).await.is_ok_and(differs);
-    (outcome, changed)
+    sum
 }
 
 /// Most beginnings of the repair of one stripe.

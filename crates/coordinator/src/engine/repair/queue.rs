@@ -73,6 +73,16 @@ pub struct Outcome {
     pub around: Vec<GoneAround>,
 }
 
+impl Outcome {
+    /// Adds what a later repair of the same stripe did; why blocks could not be repaired stays as it is.
+    pub fn add(&mut self, later: Self) {
+        self.repaired.extend(later.repaired);
+        self.tally.add(&later.tally);
+        self.bad.extend(later.bad);
+        self.around.extend(later.around);
+    }
+}
+
 /// What the driver is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {

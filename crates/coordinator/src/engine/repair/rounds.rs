@@ -38,10 +38,7 @@ impl Rounds {
             self.sum = Some(outcome);
             return;
         };
-        sum.repaired.extend(outcome.repaired);
-        sum.tally.add(&outcome.tally);
-        sum.bad.extend(outcome.bad);
-        sum.around.extend(outcome.around);
+        sum.add(outcome);
     }
 
     /// The outcome. If blocks are left over, its reason says why they could not be repaired together.
