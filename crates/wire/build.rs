@@ -18,6 +18,8 @@ fn main() {
         ("renew_put", "PutRef", "Done", false),
         ("move_stripe", "MoveStripe", "StripeGrants", false),
         ("commit_put", "CommitPut", "CommitReply", false),
+        ("begin_pack", "BeginPack", "PutTicket", false),
+        ("commit_pack", "CommitPack", "PackReply", false),
         ("abort_put", "PutRef", "Done", false),
         ("lookup", "Lookup", "ObjectView", false),
         ("list", "List", "ListPage", false),

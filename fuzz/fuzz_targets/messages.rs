@@ -27,7 +27,7 @@ macro_rules! choose {
 
 fuzz_target!(|data: &[u8]| {
     choose!(data;
-        Register, BlockPage, Heartbeat, HeartbeatReply, BadBlock, BeginPut, PutTicket, MoreStripes, CommitPut, Lookup,
+        Register, BlockPage, Heartbeat, HeartbeatReply, BadBlock, BeginPut, BeginPack, PutTicket, MoreStripes, CommitPut, CommitPack, Lookup,
         ObjectView, List, ListPage, Remove, Change, CreateVolume, OpenVolume, MapVolume, VolumeMap, NodeCommand, Repair, Scrub,
         JobEvent, RegisterCode, ChangeSetting, RunPrograms, RunEvent, DeleteBlocks, ScrubBlocks, ScrubEvent, SetAside,
         AppendUpdates, FreezeUpdates, ReadUpdates, PromoteBlocks, Label,

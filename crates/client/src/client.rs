@@ -20,6 +20,7 @@ use tonic::{Response, Status};
 use crate::ClientError;
 use crate::error::is_unsent;
 use crate::felt::Untold;
+use crate::pack::Packs;
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -66,6 +67,7 @@ struct Shared {
     conductor: Conductor,
     farewells: Mutex<JoinSet<()>>,
     untold: Untold,
+    packs: Packs,
 }
 
 impl fmt::Debug for Client {
@@ -93,6 +95,7 @@ impl Client {
             credentials,
             farewells: Mutex::default(),
             untold: Untold::default(),
+            packs: Packs::default(),
         };
         Ok(Self { shared: Arc::new(shared), slice_bytes: None })
     }
@@ -339,6 +342,10 @@ impl Client {
     /// answering.
     pub async fn finish_rebuild(&self) -> Result<RebuildStatus, ClientError> {
         self.call(|mut c| async move { c.operation.finish_rebuild(Nothing {}).await }).await
+    }
+
+    pub(crate) fn packs(&self) -> &Packs {
+        &self.shared.packs
     }
 
     pub(crate) fn untold(&self) -> &Untold {

@@ -31,6 +31,7 @@ mod guard;
 mod jobs;
 mod late;
 mod lease;
+mod pack;
 mod portion;
 mod rates;
 mod read;

@@ -341,16 +341,20 @@ impl Reader {
     /// Moves the stripe that holds `at` to the front and queues the portions wanted of it.
     async fn next_stripe(&mut self) -> Result<(), ClientError> {
         loop {
-            let (from, upto) = match self.stripes.front() {
-                Some(stripe) => (stripe.offset, stripe.offset.saturating_add(stripe.layout.data_bytes)),
+            let (from, before, upto) = match self.stripes.front() {
+                Some(stripe) => {
+                    let bytes = stripe.layout.data_bytes.saturating_sub(stripe.before);
+                    (stripe.offset, stripe.before, stripe.offset.saturating_add(bytes))
+                }
                 None => return Err(self.changed()),
             };
             if self.at < from {
                 return Err(self.changed());
             }
             if self.at < upto {
-                let wanted = self.at - from..self.end.min(upto) - from;
-                self.at = from + wanted.end;
+                let end = self.end.min(upto);
+                let wanted = before + (self.at - from)..before + (end - from);
+                self.at = end;
                 self.queue(wanted);
                 return Ok(());
             }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use kintsu_code::USER;
 use kintsu_plan::Layout;
 use kintsu_wire::message::{
-    Attributes, BeginPut, CommitPut, CommitReply, Encoding, Ending, ObjectInfo, RefusedStripe, StripeGrant,
-    StripeOfVolume, WrittenStripe,
+    Attributes, BeginPut, CommitPut, CommitReply, Encoding, Ending, ObjectInfo, PutTicket, RefusedStripe,
+    StripeGrant, StripeOfVolume, WrittenStripe,
 };
 use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
@@ -28,6 +28,7 @@ use crate::codes::received_code;
 use crate::feed::{Feed, KEPT_BYTES, Stream};
 use crate::grants::Grants;
 use crate::lease::Lease;
+use crate::pack::is_small;
 use crate::volume::stripe_name;
 use crate::write_stripe::{Put, StripeSource, StripeWrite};
 use crate::{Client, ClientError, ReadAt};
@@ -64,12 +65,14 @@ pub struct PutOptions {
     pub attributes: Attributes,
     /// Most bytes of a stream that are kept in memory, but at least three stripes; `None` for 144 MiB.
     pub kept_bytes: Option<usize>,
+    /// Whether it gets a stripe of its own even if it is small: it is to be joined with others.
+    pub alone: bool,
 }
 
-/// Decides how a put ends, when all of its bytes are written and nothing is visible yet.
+/// Decides how a put ends, when all of its bytes are read and nothing is visible yet.
 pub trait Finish: Send + Sync {
     /// What happens together with the commit. It is asked once more each time a check did not hold: the objects have
-    /// changed since it looked. An error abandons the put.
+    /// changed since it looked. An error abandons the put. For a small object it may be asked before the bytes are written.
     fn finish(&self) -> Pin<Box<dyn Future<Output = Result<Ending, ClientError>> + Send + '_>>;
 }
 
@@ -85,6 +88,7 @@ impl PutOptions {
             replace: false,
             attributes: Attributes::default(),
             kept_bytes: None,
+            alone: false,
         }
     }
 }
@@ -157,6 +161,21 @@ impl Client {
         finish: Option<&dyn Finish>,
         progress: impl Fn(u64, u64),
     ) -> Result<ObjectInfo, ClientError> {
+        if volume.is_none() && is_small(source.len(), &options) {
+            return self.put_small(source, name, options, finish, progress).await;
+        }
+        self.put_by_itself(source, (name, volume), options, finish, progress).await
+    }
+
+    /// Stores an object in stripes of its own.
+    pub(crate) async fn put_by_itself(
+        &self,
+        source: Arc<dyn ReadAt>,
+        (name, volume): (&str, Option<StripeOfVolume>),
+        options: PutOptions,
+        finish: Option<&dyn Finish>,
+        progress: impl Fn(u64, u64),
+    ) -> Result<ObjectInfo, ClientError> {
         if !options.code.starts_with(USER) {
             received_code(&options.code, None).await?;
         }
@@ -164,7 +183,7 @@ impl Client {
         let Begun { put, mut lease, grants, timed } =
             self.begin((name, volume), &options, Some(size)).await?;
         let tell = |done: u64| progress(done.min(size), size);
-        let mut writes = Writes { put, untold: Vec::new(), tell: &tell };
+        let mut writes = Writes::new(put, &tell);
         tokio::select! {
             written = writes.all(&source, grants) => written?,
             lost = lease.lost() => return Err(lost),
@@ -245,7 +264,7 @@ impl Client {
         let options = PutOptions { block_bytes: Some(block), cell_bytes: Some(cell), ..options };
         let Begun { put, mut lease, grants, .. } = self.begin((name, None), &options, None).await?;
         let tell = |done: u64| progress(done);
-        let mut writes = Writes { put, untold: Vec::new(), tell: &tell };
+        let mut writes = Writes::new(put, &tell);
         let (queue, pieces) = mpsc::channel(1);
         let at_once = feed.at_once();
         let written =
@@ -289,12 +308,21 @@ impl Client {
             let begin = begin.clone();
             async move { c.objects.begin_put(begin).await }
         });
-        let ticket = ticket.await?;
+        self.begun(ticket.await?, &options.code, options.encoding).await
+    }
+
+    /// A put that the coordinator has begun.
+    pub(crate) async fn begun(
+        &self,
+        ticket: PutTicket,
+        code: &str,
+        encoding: Encoding,
+    ) -> Result<Begun, ClientError> {
         let lease = Lease::hold(self, ticket.put, ticket.lease_ms);
         self.join(ticket.cluster)?;
-        let code = received_code(&options.code, ticket.definition).await?;
+        let code = received_code(code, ticket.definition).await?;
         let (nodes, label) = (self.told(ticket.nodes), (ticket.cluster, ticket.label));
-        let put = Arc::new(Put::new(self.clone(), ticket.put, code, options.encoding, label, nodes));
+        let put = Arc::new(Put::new(self.clone(), ticket.put, code, encoding, label, nodes));
         Ok(Begun { put, lease, grants: ticket.stripes.into(), timed: ticket.timed })
     }
 
@@ -304,14 +332,14 @@ impl Client {
         size: u64,
         finish: Option<&dyn Finish>,
     ) -> Result<CommitReply, ClientError> {
-        let (put, checksum) = (writes.put.number(), writes.put.checksum(size));
+        let (put, checksum) = (writes.number(), writes.put.checksum(size));
         let mut tries = 0;
         loop {
             let ending = match finish {
                 Some(finish) => Some(finish.finish().await?),
                 None => None,
             };
-            let commit = CommitPut { put, stripes: writes.untold.clone(), checksum, ending };
+            let commit = CommitPut { put, stripes: writes.written(), checksum, ending };
             let reply = self.call_patiently(|mut c| {
                 let commit = commit.clone();
                 async move { c.objects.commit_put(commit).await }
@@ -333,13 +361,13 @@ fn unmet() -> ClientError {
 }
 
 /// A put that the coordinator knows.
-struct Begun {
-    put: Arc<Put>,
-    lease: Lease,
+pub(crate) struct Begun {
+    pub put: Arc<Put>,
+    pub lease: Lease,
     /// Its first stripes.
-    grants: VecDeque<StripeGrant>,
+    pub grants: VecDeque<StripeGrant>,
     /// The coordinator wants to know how long it takes.
-    timed: bool,
+    pub timed: bool,
 }
 
 /// Bytes of a stripe of a stream.
@@ -355,7 +383,10 @@ fn stripe_bytes(k: usize, block: u64) -> Result<usize, ClientError> {
 }
 
 /// Counts how often each stripe (named by its first byte in the object) was refused; fails beyond the limit.
-fn give_up_at_last(counts: &mut HashMap<u64, usize>, refused: &[RefusedStripe]) -> Result<(), ClientError> {
+pub(crate) fn give_up_at_last(
+    counts: &mut HashMap<u64, usize>,
+    refused: &[RefusedStripe],
+) -> Result<(), ClientError> {
     if refused.is_empty() {
         return Err(ClientError::Corrupt("expected the stripes that a commit refuses, got none".into()));
     }
@@ -372,7 +403,7 @@ fn give_up_at_last(counts: &mut HashMap<u64, usize>, refused: &[RefusedStripe]) 
 }
 
 /// The stripes of one put, written a few at a time.
-struct Writes<'a, T> {
+pub(crate) struct Writes<'a, T> {
     put: Arc<Put>,
     /// Written stripes that the coordinator has not been told of yet.
     untold: Vec<WrittenStripe>,
@@ -380,9 +411,25 @@ struct Writes<'a, T> {
     tell: &'a T,
 }
 
+impl<'a, T> Writes<'a, T> {
+    pub(crate) fn new(put: Arc<Put>, tell: &'a T) -> Self {
+        Self { put, untold: Vec::new(), tell }
+    }
+
+    /// The number of the put.
+    pub(crate) fn number(&self) -> u64 {
+        self.put.number()
+    }
+
+    /// What was written, as far as the coordinator was not told of it.
+    pub(crate) fn written(&self) -> Vec<WrittenStripe> {
+        self.untold.clone()
+    }
+}
+
 impl<T: Fn(u64)> Writes<'_, T> {
     /// Writes a whole object, beginning with the stripes that were granted first.
-    async fn all(
+    pub(crate) async fn all(
         &mut self,
         source: &Arc<dyn ReadAt>,
         mut grants: VecDeque<StripeGrant>,
@@ -446,7 +493,7 @@ impl<T: Fn(u64)> Writes<'_, T> {
     }
 
     /// Rewrites the stripes that a commit refused.
-    async fn again(
+    pub(crate) async fn again(
         &mut self,
         source: &Arc<dyn ReadAt>,
         refused: Vec<RefusedStripe>,

@@ -45,6 +45,18 @@ fn steps(change: &kintsu_wire::message::Change) -> String {
     text.join(", ")
 }
 
+/// The objects that a pack has brought, and how many of it did not appear.
+pub fn members(members: &[MemberReply]) -> String {
+    let visible = |member: &MemberReply| match member {
+        MemberReply::Visible(object) => Some(format!("{:?}", object.name)),
+        MemberReply::Unmet(_) | MemberReply::Refused { .. } => None,
+    };
+    let names: Vec<_> = members.iter().filter_map(visible).collect();
+    let refused = members.len() - names.len();
+    let others = if refused > 0 { format!("; {refused} refused") } else { String::new() };
+    format!("objects {}{others}", names.join(", "))
+}
+
 /// Steps of one change that a line shows.
 const SHOWN_STEPS: usize = 4;
 
@@ -66,6 +78,7 @@ changes! {
         None => format!("a new node in {} at {}", it.dir, it.control),
     };
     CommitPut: |it| format!("put {}", it.put);
+    CommitPack: |it| format!("put {}", it.put);
     PutRef: |it| format!("put {}", it.put);
     Remove: |it| format!("object {:?}", it.name);
     kintsu_wire::message::Change: |it| steps(it);

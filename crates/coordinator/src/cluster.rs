@@ -39,7 +39,7 @@ use crate::engine::stripe::Stripe;
 use crate::engine::volumes::VolumeLeases;
 use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
+use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code, packs};
 use crate::tickets::Tickets;
 
 /// Most operations that one start of a coordinator can number.
@@ -501,18 +501,24 @@ impl Cluster {
     /// # Errors
     /// The metadata contradict themselves.
     fn label(&self, snapshot: &Snapshot, stripe: &StripeRecord) -> Result<Label> {
-        let gone = || CoordinatorError::NotFound { what: "object", name: stripe.owner.to_string() };
-        let name = snapshot.name(stripe.owner)?.ok_or_else(gone)?;
-        let object = snapshot.object(&name)?;
         let code = CodeLabel::clone(&*self.labelled_code(stripe.code)?.1);
-        let object = ObjectLabel {
-            id: stripe.owner,
-            name,
-            size: Some(object.size),
-            created: object.created,
-            encoding: object.encoding,
-            code,
-            attributes: object.attributes.for_label(),
+        let object = match snapshot.pack(stripe.owner)? {
+            Some(pack) => packs::label(stripe.owner, &pack, snapshot.members(stripe.owner, &pack)?, code),
+            None => {
+                let gone = || CoordinatorError::NotFound { what: "object", name: stripe.owner.to_string() };
+                let name = snapshot.name(stripe.owner)?.ok_or_else(gone)?;
+                let object = snapshot.object(&name)?;
+                ObjectLabel {
+                    id: stripe.owner,
+                    name,
+                    size: Some(object.size),
+                    created: object.created,
+                    encoding: object.encoding,
+                    code,
+                    attributes: object.attributes.for_label(),
+                    members: Vec::new(),
+                }
+            }
         };
         let homes = stripe.blocks.iter().map(|block| block.map(|b| b.node)).collect();
         Ok(Label { cluster: self.id, object, offset: stripe.offset, layout: stripe.layout, homes })

@@ -3,6 +3,7 @@
 pub mod abandon_logs;
 pub mod abort_put;
 pub mod backup;
+pub mod begin_pack;
 pub mod begin_put;
 pub mod cancel_job;
 pub mod change;
@@ -10,6 +11,7 @@ pub mod change_setting;
 pub mod close_volume;
 pub mod codes;
 pub mod command_node;
+pub mod commit_pack;
 pub mod commit_put;
 pub mod commit_volume;
 pub mod confirm_quarantine;

@@ -11,7 +11,8 @@
 //! - `tally` counts the rows of `by_node` and their lost flags;
 //! - no block is a home and garbage on the same node at once;
 //! - ids of stripes, puts and nodes are never used twice;
-//! - a stripe has a row in `put_stripes` exactly while a put under way has it.
+//! - a stripe has a row in `put_stripes` exactly while a put under way has it;
+//! - a pack has a row exactly while one of its members is there; the row counts them.
 //!
 //! Cost: opening reads a few pages, whatever the number of stripes (every durable commit saves the state of the
 //! page allocator, so that the file need not be scanned after a crash), and the cache is bounded. Calls block on
@@ -30,6 +31,7 @@ mod history;
 mod names;
 mod nodes;
 mod objects;
+pub(crate) mod packs;
 mod puts;
 mod rates;
 pub(crate) mod record;
@@ -66,7 +68,8 @@ pub use history::{Behind, MOST_BOOTS};
 pub use names::Making;
 pub use puts::{Granted, NewPut};
 pub use record::{
-    BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
+    BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PackRecord, PendingPut, PendingStripe,
+    StripeRecord,
 };
 pub use restore::{present, refuse_present, restore};
 pub use volumes::{StripeLogs, Volume, VolumeRecord};
@@ -383,6 +386,8 @@ impl Snapshot {
     }
 }
 
+#[cfg(test)]
+mod pack_tests;
 #[cfg(test)]
 mod stream_tests;
 #[cfg(test)]

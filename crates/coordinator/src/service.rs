@@ -8,7 +8,7 @@ use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::*;
 use kintsu_wire::objects::objects_server::Objects;
 use kintsu_wire::operation::operation_server::Operation;
-use kintsu_wire::version::Spoken;
+use kintsu_wire::version::{PACKS, Spoken};
 use kintsu_wire::volumes::volumes_server::Volumes;
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
@@ -254,8 +254,42 @@ impl Objects for Service {
         })
     }
 
+    unary!(begin_pack, BeginPack, PutTicket);
+
+    fn commit_pack<'a: 'b, 'b>(&'a self, request: Request<CommitPack>) -> Answer<'b, PackReply> {
+        Box::pin(async move {
+            let peer = Peer::of(request.extensions());
+            let request = request.into_inner();
+            let put = audit::about(&request);
+            let done = async { Ok(handlers::commit_pack::handle(self.cluster()?, request).await?) };
+            let done: Result<PackReply, Status> = done.await;
+            let named = |put: String| match &done {
+                Ok(PackReply::Done(members)) => format!("{put}: {}", audit::members(members)),
+                Ok(PackReply::Refused(_)) => format!("{put}: to be written again"),
+                Err(_) => put,
+            };
+            audit::note(&peer, "commit_pack", put.map(named), done.as_ref().err());
+            Ok(Response::new(done?))
+        })
+    }
+
     change!(abort_put, PutRef, Done);
-    unary!(lookup, Lookup, ObjectView);
+
+    fn lookup<'a: 'b, 'b>(&'a self, request: Request<Lookup>) -> Answer<'b, ObjectView> {
+        Box::pin(async move {
+            let Spoken { now, .. } = Spoken::of(request.extensions());
+            let view = handlers::lookup::handle(self.cluster()?, request.into_inner()).await?;
+            if now < PACKS && view.stripes.iter().any(|stripe| stripe.before > 0) {
+                return Err(Status::failed_precondition(format!(
+                    "{:?} shares its stripe with others: expected a client of version {PACKS} of the protocol or later, got \
+                     {now}: replace this program by one of the coordinator's release",
+                    view.object.name
+                )));
+            }
+            Ok(Response::new(view))
+        })
+    }
+
     unary!(list, List, ListPage);
     change!(remove, Remove, ObjectInfo);
     change!(change, Change, Changed);

@@ -242,6 +242,8 @@ impl Gateway {
             replace: true,
             attributes: storing.attributes.clone(),
             kept_bytes: Some(STREAM_BYTES),
+            // Parts are joined.
+            alone: matches!(storing.place, Place::Part { .. }),
             ..PutOptions::new(&storing.code)
         };
         let watch = intake.watch();

@@ -10,6 +10,12 @@ use crate::volumes::{self, Act, Shape};
 
 /// Names that each writer has.
 pub const NAMES: u64 = 3;
+/// The same where many small objects are put at once.
+const MANY_NAMES: u64 = 12;
+/// In histories with these seeds, clients put many small objects at once.
+const MANY: std::ops::Range<u64> = 900_000..1_000_000;
+/// Their objects have up to this many bytes.
+const SMALL_BYTES: u64 = 4000;
 /// Faults begin within this time, in milliseconds.
 const FAULTS_MS: u64 = 6_000;
 
@@ -40,6 +46,8 @@ impl fmt::Display for Host {
 pub enum Op {
     /// Puts or replaces an object of this writer.
     Put { name: u64, len: usize, offline: bool },
+    /// Puts or replaces several small objects of this writer at the same time: those whose bits are set.
+    PutMany { names: u64, len: usize },
     /// Removes an object of this writer.
     Remove { name: u64 },
     /// Reads an object of any writer: all of it, or a range in thousandths.
@@ -143,6 +151,9 @@ impl History {
         if seed >= volumes::FIRST_SEED {
             volumes::add(&mut history, &mut dice, victims, destructive);
         }
+        if MANY.contains(&seed) {
+            history.writers.iter_mut().flatten().for_each(|op| put_many(op, &mut dice));
+        }
         history.faults.sort_by_key(|(at, _)| *at);
         history
     }
@@ -178,6 +189,23 @@ impl History {
         shorter.faults.retain(|_| stays());
         shorter
     }
+}
+
+/// Makes a step one of a client with many small objects.
+fn put_many(op: &mut Op, dice: &mut Dice) {
+    match op {
+        Op::Put { offline: false, len, .. } if *len > 0 => {
+            let names = dice.next() | dice.next();
+            *op = Op::PutMany { names, len: dice.within(1, SMALL_BYTES) as usize };
+        }
+        Op::Remove { name } | Op::Get { name, .. } | Op::Accuse { name } => *name = dice.below(MANY_NAMES),
+        _ => {}
+    }
+}
+
+/// The names whose bits are set.
+pub fn many(names: u64) -> impl Iterator<Item = u64> {
+    (0..MANY_NAMES).filter(move |name| names & (1 << name) != 0)
 }
 
 /// The only node that is ever drained.

@@ -9,7 +9,7 @@ use kintsu_dag::NodeId;
 use kintsu_wire::message::{BadBlock, Encoding, FaultKind, JobEvent, JobReport, NodeAction, RepairTarget};
 use tokio::time::timeout;
 
-use crate::history::Op;
+use crate::history::{Op, many};
 use crate::model::{Reading, State, Version};
 use crate::stage::Stage;
 use crate::volumes::{Hand, Shape, User};
@@ -58,12 +58,14 @@ impl Writer {
         match op {
             Op::Put { name: number, len, offline } => {
                 let seed = self.seed ^ (self.number << 56) ^ (step << 40);
-                let (name, version) = (name(self.number, number), Version { seed, len });
-                let reading = self.stage.model().read(&name);
-                self.stage.model().begin(&name, Some(version));
-                let put = put(client, &name, version, offline).await;
-                self.say(format!("put {name}, {len} bytes: {}", short(&put)));
-                self.written(&name, &reading, put.err());
+                self.put(client, number, Version { seed, len }, offline).await;
+            }
+            Op::PutMany { names, len } => {
+                let puts = many(names).map(|number| {
+                    let seed = self.seed ^ (self.number << 56) ^ (step << 40) ^ (number << 32);
+                    self.put(client, number, Version { seed, len }, false)
+                });
+                futures::future::join_all(puts).await;
             }
             Op::Remove { name: number } => {
                 let name = name(self.number, number);
@@ -125,6 +127,15 @@ impl Writer {
             }
             Op::Pause { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
         }
+    }
+
+    async fn put(&self, client: &Client, number: u64, version: Version, offline: bool) {
+        let name = name(self.number, number);
+        let reading = self.stage.model().read(&name);
+        self.stage.model().begin(&name, Some(version));
+        let put = put(client, &name, version, offline).await;
+        self.say(format!("put {name}, {} bytes: {}", version.len, short(&put)));
+        self.written(&name, &reading, put.err());
     }
 
     async fn command(&self, client: &Client, node: u32, action: NodeAction, patience_ms: u64) {

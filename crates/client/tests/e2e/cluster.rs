@@ -43,7 +43,7 @@ pub struct Cluster {
     pub endpoint: String,
     nodes: u32,
     running: kintsu_cluster::Cluster,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Cluster {
@@ -72,7 +72,7 @@ impl Cluster {
         };
         change(&mut options.coordinator);
         let running = kintsu_cluster::Cluster::start(options).await.unwrap();
-        Self { endpoint: running.endpoint(), nodes, running, _dir: dir }
+        Self { endpoint: running.endpoint(), nodes, running, dir }
     }
 
     /// The blocks of which a node that is down has logged updates, with whether as a replica.
@@ -146,6 +146,13 @@ impl Cluster {
 
     /// Ends the coordinator and starts it again, on the same address.
     pub async fn restart_coordinator(&mut self) {
+        self.running.restart_coordinator().await.unwrap();
+    }
+
+    /// Ends the coordinator, and starts it again on an empty folder.
+    pub async fn lose_metadata(&mut self) {
+        self.running.stop_coordinator().await.unwrap();
+        std::fs::remove_dir_all(kintsu_cluster::coordinator_dir(self.dir.path())).unwrap();
         self.running.restart_coordinator().await.unwrap();
     }
 

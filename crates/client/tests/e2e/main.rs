@@ -10,6 +10,7 @@ mod degraded;
 mod fences;
 mod forgers;
 mod jobs;
+mod packs;
 mod puts;
 mod ranges;
 mod round_trips;

@@ -1,4 +1,4 @@
-//! Commits a put, as [`crate::engine::commit`] decides: tries the transaction, and asks the nodes that may have lost blocks.
+//! Commits a put or a pack, as [`crate::engine::commit`] decides: tries the transaction, and asks the nodes that may have lost blocks.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_wire::message::{BlockRef, Checksum, Ending, HeldBlock, LookBlocks, ObjectInfo, WrittenStripe};
+use kintsu_wire::message::{
+    BlockRef, Checksum, Ending, HeldBlock, LookBlocks, MemberEnd, MemberReply, ObjectInfo, WrittenStripe,
+};
 
 use crate::cluster::Cluster;
 use crate::engine::commit::{Committing, Doubt, Evidence, Refusal, Told};
@@ -25,6 +27,8 @@ pub struct With {
     pub checksum: Option<Checksum>,
     /// What else happens in the same transaction.
     pub ending: Option<Ending>,
+    /// If it is a pack, how its members end.
+    pub members: Option<Vec<MemberEnd>>,
     /// The code of objects without bytes.
     pub code: CodeRecord,
 }
@@ -33,6 +37,8 @@ pub struct With {
 pub enum Committed {
     /// The object is visible.
     Visible(ObjectInfo),
+    /// A pack: what became of its members.
+    Pack(Vec<MemberReply>),
     /// These stripes must be written again.
     Refused(Vec<Refusal>),
     /// This check of the ending does not hold.
@@ -50,7 +56,8 @@ pub async fn commit(
     with: With,
 ) -> Result<Committed> {
     let committed = tries(&cluster, put, written, Arc::new(with)).await;
-    if matches!(committed, Ok(Committed::Visible(_)) | Err(CoordinatorError::Exists { .. })) {
+    let ended = matches!(committed, Ok(Committed::Visible(_) | Committed::Pack(_)));
+    if ended || matches!(committed, Err(CoordinatorError::Exists { .. })) {
         cluster.leases().end(put);
         // The blocks of a replaced object, or of this put, may have become garbage.
         cluster.sweep.notify_one();
@@ -78,11 +85,16 @@ async fn tries(
                 code.as_ref().is_some_and(|code| code.recoverable(lost))
             };
             let evidence = Evidence { down: &down, told: &known, bearable: &bearable };
-            let ending = with.ending.as_ref().map(|ending| (ending, Making { code: &with.code, now }));
+            let making = Making { code: &with.code, now };
+            if let Some(members) = &with.members {
+                return meta.end_pack(put, &written, members, &evidence, making);
+            }
+            let ending = with.ending.as_ref().map(|ending| (ending, making));
             meta.end_put(put, &written, (now, with.checksum), &evidence, ending)
         };
         match cluster.meta.off(tried).await? {
             Commit::Visible(object) => return Ok(Committed::Visible(object)),
+            Commit::Pack(members) => return Ok(Committed::Pack(members)),
             Commit::Unmet(check) => return Ok(Committed::Unmet(check)),
             Commit::Refused(refusals) => {
                 tracing::info!("put {put}: {} stripes must be written again", refusals.len());

@@ -107,7 +107,10 @@ fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Resu
     }
     // `None`, which cannot be read, comes first.
     found.sort_unstable();
-    (scanned.unreadable.1, scanned.looked) = (owners.len() as u64, seen.len());
+    for owner in owners {
+        scanned.unreadable.1 += snapshot.objects_of(owner)?.1;
+    }
+    scanned.looked = seen.len();
     scanned.worst = Arc::new(found.into_iter().take(WORST).map(|(_, id)| id).collect());
     Ok(scanned)
 }
@@ -142,9 +145,11 @@ pub async fn describe(
             let absent = |(index, block): (_, &crate::meta::BlockRecord)| {
                 gone.contains(&index).then_some(AbsentBlock { index, node: block.node, lost: block.lost })
             };
+            let (object, objects) = snapshot.objects_of(stripe.owner)?;
             list.push(DamagedStripe {
                 stripe: id,
-                object: snapshot.name(stripe.owner)?.unwrap_or_default(),
+                object: object.unwrap_or_default(),
+                others: objects.saturating_sub(1),
                 code: code.name().into(),
                 readable: bears.is_some(),
                 bears: bears.unwrap_or(0),
@@ -179,5 +184,5 @@ pub fn needing(
             harmed.look(&stripe, id.index, cluster.code(stripe.code)?.as_ref(), &gone);
         }
     }
-    harmed.end(|owner| snapshot.name(owner))
+    harmed.end(|owner| snapshot.objects_of(owner))
 }

@@ -5,20 +5,21 @@
 //! removed. So each pass first asks all living agents, and does not begin until each of them has answered.
 //! Nothing is deleted until an operator has ended the rebuild.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_code::{Code, USER};
-use kintsu_dag::NodeId;
-use kintsu_wire::message::{CodeLabel, Covered, DigestBytes, Incomplete, Nothing};
+use kintsu_dag::{NodeId, StripeId};
+use kintsu_wire::message::{CodeLabel, Covered, DigestBytes, Incomplete, MemberLabel, Nothing, ObjectLabel};
 
 use super::guard::guarded;
 use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::engine::rebuild::{Pass, Ranges, Wanted, assemble, is_in};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{CodeRecord, Meta, Shown};
+use crate::meta::packs::ShownPack;
+use crate::meta::{CodeRecord, Meta, NodeRecord, Shown, StripeRecord};
 
 /// How long a pass waits after a report: agents often report at about the same time.
 const QUIET: Duration = Duration::from_secs(1);
@@ -121,6 +122,10 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
             Ok((CodeRecord::of(code.as_ref()), assemble(wanted, &found)?))
         });
         drop(found);
+        if !object.members.is_empty() {
+            show_pack((cluster, meta), &mut pass, (object, whole), removed)?;
+            continue;
+        }
         let (name, size) = (object.name.clone(), object.size.or(seen).unwrap_or_default());
         if let Some(by) = newer {
             // An older version: its blocks stay where they are, and stay unknown.
@@ -131,24 +136,14 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
         }
         let shown = match whole {
             Ok((code, stripes)) => {
-                match meta.show_found(Shown { object, code, stripes }, cluster.unix_seconds()) {
-                    Ok(shown) => Ok(shown),
-                    Err(
-                        error @ (CoordinatorError::Conflict { .. }
-                        | CoordinatorError::NotFound { .. }
-                        | CoordinatorError::Corrupt { .. }),
-                    ) => Err(error.to_string()),
-                    Err(error) => return Err(error),
-                }
+                judged(meta.show_found(Shown { object, code, stripes }, cluster.unix_seconds()))?
             }
             Err(missing) => Err(missing),
         };
         match shown {
             Ok(None) => {}
             Ok(Some(unheard)) => {
-                let now = cluster.now_ms();
-                let mut members = cluster.members();
-                unheard.into_iter().for_each(|(node, record)| members.unheard(node, record, now));
+                unheard_of(cluster, unheard);
                 pass.shown += 1;
             }
             Err(missing) => pass.incomplete(Incomplete { name, version: id, size, missing }),
@@ -156,6 +151,65 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
     }
     meta.settle()?;
     Ok(pass)
+}
+
+/// What was found of an object, as records, or why it is not whole.
+type Whole = Result<(CodeRecord, Vec<(StripeId, StripeRecord)>), String>;
+
+/// The same for the members of a pack.
+fn show_pack(
+    (cluster, meta): (&Cluster, &Meta),
+    pass: &mut Pass,
+    (object, whole): (ObjectLabel, Whole),
+    removed: &Ranges,
+) -> Result<()> {
+    let is_removed = |id| is_in(removed, id);
+    let (members, created) = (object.members.clone(), object.created);
+    let shown = match whole {
+        Ok((code, stripes)) => {
+            let shown = Shown { object, code, stripes };
+            judged(meta.show_found_pack(&shown, is_removed, cluster.unix_seconds()))?
+        }
+        Err(missing) => Err(missing),
+    };
+    match shown {
+        Ok(ShownPack { shown, covered, unheard }) => {
+            unheard_of(cluster, unheard);
+            pass.shown += shown;
+            for (MemberLabel { id, name, size, .. }, by) in covered {
+                pass.covered(Covered { name, version: id, size, created, by });
+            }
+        }
+        Err(missing) => {
+            let snapshot = meta.snapshot()?;
+            for MemberLabel { id, name, size, .. } in members {
+                let newer = snapshot.object_id(&name)?.is_some_and(|known| known >= id);
+                if !newer && !is_removed(id) && snapshot.name(id)?.is_none() {
+                    pass.incomplete(Incomplete { name, version: id, size, missing: missing.clone() });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What was shown, or why it cannot be, for people; other errors end the pass.
+fn judged<T>(shown: Result<T>) -> Result<Result<T, String>> {
+    use CoordinatorError as E;
+    match shown {
+        Ok(shown) => Ok(Ok(shown)),
+        Err(error @ (E::Conflict { .. } | E::NotFound { .. } | E::Corrupt { .. })) => {
+            Ok(Err(error.to_string()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Nodes that are known only from labels.
+fn unheard_of(cluster: &Cluster, unheard: BTreeMap<NodeId, NodeRecord>) {
+    let now = cluster.now_ms();
+    let mut members = cluster.members();
+    unheard.into_iter().for_each(|(node, record)| members.unheard(node, record, now));
 }
 
 /// The codes that labels name, each proved once per pass.

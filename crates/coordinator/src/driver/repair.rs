@@ -324,10 +324,11 @@ async fn unread(cluster: &Arc<Cluster>, id: StripeId, reason: &str) -> String {
     let name = move |meta: &crate::meta::Meta| {
         let snapshot = meta.snapshot()?;
         let owner = snapshot.stripe(id)?.map(|s| s.owner);
-        owner.map_or(Ok(None), |owner| snapshot.name(owner))
+        owner.map_or(Ok((None, 0)), |owner| snapshot.objects_of(owner))
     };
     match cluster.meta.off(name).await {
-        Ok(Some(name)) => format!("stripe {id} of {name:?}: {reason}"),
+        Ok((Some(name), 1)) => format!("stripe {id} of {name:?}: {reason}"),
+        Ok((Some(name), count)) => format!("stripe {id} of {name:?} and {} more: {reason}", count - 1),
         _ => format!("stripe {id}: {reason}"),
     }
 }

@@ -258,6 +258,7 @@ impl Parting<'_> {
             replace: true,
             volume: Some(StripeOfVolume { volume: id, index: self.index, epoch }),
             attributes,
+            members: Vec::new(),
             division,
             batch: 1,
         };

@@ -15,6 +15,7 @@ use crate::answer::answer;
 use crate::cluster::{Cluster, lock};
 use crate::engine::sweep::{Stuck, Sweeps};
 use crate::error::{CoordinatorError, Result};
+use crate::meta::Meta;
 
 /// Most files that one call deletes.
 const BATCH: usize = 250;
@@ -29,6 +30,7 @@ type Shared = Arc<Mutex<Sweeps>>;
 /// Sweeps the nodes until the coordinator ends.
 pub async fn sweep(cluster: Arc<Cluster>) {
     let sweeps = Shared::default();
+    let mut tell_at = cluster.now_ms();
     loop {
         tokio::select! {
             () = cluster.sweep.notified() => {}
@@ -37,22 +39,44 @@ pub async fn sweep(cluster: Arc<Cluster>) {
         if !cluster.gate().is_open() {
             continue;
         }
-        match cluster.meta.off(|meta| meta.snapshot()?.any_garbage()).await {
-            Ok(false) => continue,
-            Ok(true) => {}
-            Err(error) => tracing::error!("{error}"),
+        let known = |meta: &Meta| {
+            let snapshot = meta.snapshot()?;
+            Ok((snapshot.any_garbage()?, snapshot.left_behind()?))
+        };
+        let (garbage, left_behind) = cluster.meta.off(known).await.unwrap_or_else(|error| {
+            tracing::error!("{error}");
+            (true, 0)
+        });
+        // Objects whose bytes stay in a pack: not at each removal, because each node makes what it is told durable.
+        let tells = cluster.now_ms() >= tell_at;
+        if tells {
+            tell_at = cluster.now_ms() + PERIOD.as_millis() as u64;
         }
         let (_, living) = cluster.nodes();
-        living.into_iter().for_each(|node| begin(&cluster, &sweeps, node));
+        for node in living {
+            if garbage || tells && lock(&sweeps).told(node) < left_behind {
+                begin(&cluster, &sweeps, (node, left_behind));
+            }
+        }
     }
 }
 
-/// Starts the sweep of a node, unless one is running or the node is to be left alone.
-fn begin(cluster: &Arc<Cluster>, sweeps: &Shared, node: NodeId) {
+/// Starts the sweep of a node, unless one is running or the node is to be left alone. The node is to be told of the removed
+/// objects up to number `upto` though it has nothing to delete.
+fn begin(cluster: &Arc<Cluster>, sweeps: &Shared, (node, upto): (NodeId, u64)) {
     let Some(mut told) = lock(sweeps).begin(node, cluster.now_ms()) else { return };
     let (worker, sweeps) = (cluster.clone(), sweeps.clone());
     cluster.spawn(async move {
-        let swept = guarded(sweep_node(&worker, node, &mut told)).await;
+        let swept = async {
+            sweep_node(&worker, node, &mut told).await?;
+            if told < upto {
+                let tombstones = untold_tombstones(&worker, node, &mut told).await?;
+                call(&worker, node, Vec::new(), &tombstones).await?;
+                told = tombstones.last().map_or(told, |tombstone| tombstone.0);
+            }
+            Ok(())
+        };
+        let swept = guarded(swept).await;
         lock(&sweeps).ended(node, told, swept.is_err(), worker.now_ms());
         if let Err(error) = swept {
             tracing::info!("garbage stays on {node} for now: {error}");
@@ -210,8 +234,8 @@ mod tests {
         // Twice: a second round must not wait for the end of the first.
         for _ in 0..2 {
             live.cluster.meta.trash(&[(hung, rubble), (other, rubble)]).unwrap();
-            begin(&live.cluster, &sweeps, hung);
-            begin(&live.cluster, &sweeps, other);
+            begin(&live.cluster, &sweeps, (hung, 0));
+            begin(&live.cluster, &sweeps, (other, 0));
             live.until("the other node is swept", |cluster| {
                 let swept = !cluster.meta.snapshot().unwrap().is_garbage(other, spare).unwrap();
                 swept && !lock(&sweeps).is_busy(other)

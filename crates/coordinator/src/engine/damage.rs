@@ -27,7 +27,6 @@ pub struct Harm {
 pub struct Harmed {
     stripes: u64,
     owners: BTreeSet<u64>,
-    named: Vec<u64>,
 }
 
 impl Harmed {
@@ -44,19 +43,21 @@ impl Harmed {
             return;
         }
         self.stripes += 1;
-        if self.owners.insert(stripe.owner) && self.named.len() < NAMED {
-            self.named.push(stripe.owner);
-        }
+        self.owners.insert(stripe.owner);
     }
 
-    /// The sum, with the names of these objects.
+    /// The sum. `objects` says whose bytes the stripes of an owner have: the name of one object, and how many there are.
     ///
     /// # Errors
-    /// Those of `name`.
-    pub fn end<E>(self, name: impl FnMut(u64) -> Result<Option<String>, E>) -> Result<Harm, E> {
-        let names: Result<Vec<_>, E> = self.named.into_iter().map(name).collect();
-        let names = names?.into_iter().flatten().collect();
-        Ok(Harm { stripes: self.stripes, objects: self.owners.len() as u64, names })
+    /// Those of `objects`.
+    pub fn end<E>(self, mut objects: impl FnMut(u64) -> Result<(Option<String>, u64), E>) -> Result<Harm, E> {
+        let mut harm = Harm { stripes: self.stripes, ..Harm::default() };
+        for owner in self.owners {
+            let (name, count) = objects(owner)?;
+            harm.objects += count;
+            harm.names.extend(name.filter(|_| harm.names.len() < NAMED));
+        }
+        Ok(harm)
     }
 }
 

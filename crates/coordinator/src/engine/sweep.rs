@@ -37,6 +37,11 @@ impl Sweeps {
         Some(state.told)
     }
 
+    /// The number of the last removed object that a node was told of.
+    pub fn told(&self, node: NodeId) -> u64 {
+        self.0.get(&node).map_or(0, |state| state.told)
+    }
+
     /// Whether a node is being swept.
     #[cfg(test)]
     pub fn is_busy(&self, node: NodeId) -> bool {

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use kintsu_code::{Code, Definition, USER};
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{Division, Layout, LayoutKind};
-use kintsu_wire::message::{BeginPut, CodeLabel, Encoding, ObjectLabel, PutTicket, StripeGrant};
+use kintsu_wire::message::{
+    Attributes, BeginPut, CodeLabel, Encoding, NewMember, ObjectLabel, PutTicket, StripeGrant,
+};
 
 use crate::cluster::Cluster;
 use crate::engine::put::{BadName, Homes, check_name};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::volumes::{RESERVED, stripe_name};
-use crate::meta::{CodeRecord, Meta, NewPut, PendingStripe};
+use crate::meta::{CodeRecord, Meta, NewPut, PendingStripe, packs};
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
@@ -26,11 +28,15 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         });
     }
     checked_name(&request.name)?;
-    request.attributes.check().map_err(|(expected, got)| CoordinatorError::Invalid {
-        what: "attributes",
-        expected,
-        got,
-    })?;
+    checked_attributes(&request.attributes)?;
+    begun(cluster, request, Vec::new()).await
+}
+
+/// Begins a put that was checked; of a pack with these members.
+///
+/// # Errors
+/// A bad code or size, a name that exists, too few nodes.
+pub async fn begun(cluster: &Arc<Cluster>, request: BeginPut, members: Vec<NewMember>) -> Result<PutTicket> {
     agents_called(cluster).await;
     let registered = match request.code.starts_with(USER) {
         true => Some(cluster.registered(request.code.clone()).await?),
@@ -38,7 +44,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
     };
     let worker = cluster.clone();
     // Runs to its end even if the caller disconnects.
-    let begun = cluster.meta.off(move |meta| begin(&worker, meta, request, registered)).await;
+    let begun = cluster.meta.off(move |meta| begin(&worker, meta, (request, members), registered)).await;
     cluster.unless_ending(begun).await
 }
 
@@ -50,6 +56,15 @@ pub fn checked_name(name: &str) -> Result<()> {
     let invalid =
         |BadName { expected, got }| CoordinatorError::Invalid { what: "object name", expected, got };
     check_name(name).map_err(invalid)
+}
+
+/// Checks what a user says about an object.
+///
+/// # Errors
+/// What was expected, and what came.
+pub fn checked_attributes(attributes: &Attributes) -> Result<()> {
+    let invalid = |(expected, got)| CoordinatorError::Invalid { what: "attributes", expected, got };
+    attributes.check().map_err(invalid)
 }
 
 /// Waits until all nodes that are taken for alive have called since the start; for two heartbeats after the start at most. If
@@ -69,7 +84,7 @@ type Registered = (Arc<dyn Code>, Definition);
 fn begin(
     cluster: &Arc<Cluster>,
     meta: &Meta,
-    request: BeginPut,
+    (request, members): (BeginPut, Vec<NewMember>),
     registered: Option<Registered>,
 ) -> Result<PutTicket> {
     let (code, definition) = match registered {
@@ -93,7 +108,13 @@ fn begin(
         encoding: request.encoding,
         code: CodeLabel::of(code.as_ref(), definition.clone()),
         attributes: request.attributes.clone().for_label(),
+        members: Vec::new(),
     };
+    if !members.is_empty() && division.count() != 1 {
+        let (expected, got) =
+            (format!("at most {} bytes", division.full()), format!("{} stripes", division.count()));
+        return Err(CoordinatorError::Invalid { what: "size of a pack", expected, got });
+    }
     let new = NewPut {
         name: request.name,
         size: request.size,
@@ -102,12 +123,20 @@ fn begin(
         replace: request.replace,
         volume: request.volume,
         attributes: request.attributes,
+        members: members.clone(),
         division,
         batch: cluster.config.grant.max(1),
     };
     let mut placed = homes(cluster, Vec::new());
     let (put, granted) = meta.begin_put(new, move |id, layout| placed(code.as_ref(), id, layout))?;
     cluster.leases().grant(put, cluster.now_ms());
+    let label = match members.is_empty() {
+        true => ObjectLabel { id: put, ..label },
+        false => {
+            let members = packs::labels(put, members);
+            ObjectLabel { id: put, name: packs::name_of(put), members, ..label }
+        }
+    };
     Ok(PutTicket {
         put,
         lease_ms: cluster.config.lease.as_millis() as u64,
@@ -115,7 +144,7 @@ fn begin(
         definition,
         nodes: cluster.members().addresses(),
         cluster: cluster.id,
-        label: ObjectLabel { id: put, ..label },
+        label,
         timed: cluster.give_way().wants_times(),
     })
 }

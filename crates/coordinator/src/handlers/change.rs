@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kintsu_wire::message::{Change, Changed, Step};
 
-use super::begin_put::checked_name;
+use super::begin_put::{checked_attributes, checked_name};
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::volumes::RESERVED;
@@ -48,9 +48,7 @@ pub fn check(change: &Change) -> Result<()> {
             Step::Rename { to: name, .. } => checked_name(name)?,
             Step::Mark { name, attributes, .. } | Step::Join { name, attributes, .. } => {
                 checked_name(name)?;
-                let invalid =
-                    |(expected, got)| CoordinatorError::Invalid { what: "attributes", expected, got };
-                attributes.check().map_err(invalid)?;
+                checked_attributes(attributes)?;
             }
             Step::Remove { .. } | Step::Describe { .. } => {}
         }

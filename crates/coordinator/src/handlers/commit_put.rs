@@ -13,7 +13,7 @@ use super::change;
 use crate::cluster::Cluster;
 use crate::driver::{self, Committed, With};
 use crate::engine::commit::Refusal;
-use crate::error::Result;
+use crate::error::{CoordinatorError, Result};
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: CommitPut) -> Result<CommitReply> {
@@ -21,27 +21,29 @@ pub async fn handle(cluster: &Arc<Cluster>, request: CommitPut) -> Result<Commit
     if let Some(ending) = &ending {
         change::check(&ending.change)?;
     }
-    let with = With { checksum, ending, code: change::code_of_nothing()? };
+    let with = With { checksum, ending, members: None, code: change::code_of_nothing()? };
     let committing = driver::commit(cluster.clone(), put, stripes.into(), with);
     let committed = cluster.whole(committing).await?;
     Ok(match committed {
         Committed::Visible(object) => CommitReply::Visible(object),
-        Committed::Refused(refusals) => {
-            CommitReply::Refused(refusals.into_iter().map(|refusal| refused(cluster, refusal)).collect())
-        }
+        Committed::Refused(refusals) => CommitReply::Refused(refused(cluster, refusals)),
         Committed::Unmet(check) => CommitReply::Unmet(check),
+        Committed::Pack(_) => return Err(CoordinatorError::Internal("a put ended as a pack".into())),
     })
 }
 
-fn refused(cluster: &Cluster, refusal: Refusal) -> RefusedStripe {
-    let Refusal { stripe, node, detail } = refusal;
-    RefusedStripe { offset: stripe.offset, grant: grant(cluster, stripe), node, detail }
+/// Stripes that must be written again, as their client sees them.
+pub fn refused(cluster: &Cluster, refusals: Vec<Refusal>) -> Vec<RefusedStripe> {
+    let shown = |Refusal { stripe, node, detail }| {
+        let offset = stripe.offset;
+        RefusedStripe { offset, grant: grant(cluster, stripe), node, detail }
+    };
+    refusals.into_iter().map(shown).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::CoordinatorError;
     use crate::handlers::tests::{
         begin, cluster, enlist, registration, reopen, silence, until, visible, written,
     };

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_wire::message::{Checksum, DigestBytes, Encoding, Ending, FaultKind, ObjectInfo, WrittenStripe};
+use kintsu_wire::message::{
+    Checksum, DigestBytes, Encoding, Ending, FaultKind, MemberReply, ObjectInfo, WrittenStripe,
+};
 use redb::ReadableTable;
 
 use super::Meta;
@@ -22,6 +24,8 @@ use crate::error::{CoordinatorError, Result};
 pub enum Commit {
     /// The object is visible.
     Visible(ObjectInfo),
+    /// The pack has ended: what became of each of its members.
+    Pack(Vec<MemberReply>),
     /// Nothing has changed: these blocks must be checked first.
     Unsure(Vec<Doubt>),
     /// Nothing has changed: blocks of these stripes are gone or changed since they were written.
@@ -47,7 +51,7 @@ impl Meta {
             Commit::Visible(info) => Ok(info),
             Commit::Unsure(doubts) => Err(unsure(doubts.first().map(|doubt| doubt.node))),
             Commit::Refused(refusals) => Err(unsure(refusals.first().map(|refusal| refusal.node))),
-            Commit::Unmet(_) => Err(unsure(None)),
+            Commit::Unmet(_) | Commit::Pack(_) => Err(unsure(None)),
         }
     }
 
@@ -83,14 +87,9 @@ impl Meta {
         self.together(|t| {
             let Some(mut put) = t.put(id)? else { return Ok(Ok(Commit::Visible(committed(t, id)?))) };
             let code = t.code(put.code)?;
-            let last = told(t, id, &put, &code, written)?;
-            let last: Last<'_> = last.into_iter().map(|(row, digests)| (row.id, digests)).collect();
-            if put.size.is_none() {
-                return Err(invalid("commit", "a stream whose size was told".into(), "none".into()));
-            }
-            if put.granted() != put.stripes() {
-                let expected = format!("all {} stripes", put.stripes());
-                return Err(invalid("commit", expected, format!("the first {}", put.granted())));
+            let last = all_told(t, id, &put, &code, written)?;
+            if !put.members.is_empty() {
+                return Err(invalid("commit", "the put of one object".into(), "that of a pack".into()));
             }
             volumes::check_writer(t, &put)?;
             if let Some((ending, _)) = ending
@@ -131,6 +130,25 @@ impl Meta {
 /// The digests that came with the commit, by stripe.
 pub(super) type Last<'w> = HashMap<StripeId, &'w [Option<DigestBytes>]>;
 
+/// The digests that came with the commit of a put whose stripes are all granted.
+pub(super) fn all_told<'w>(
+    t: &Tables<'_>,
+    id: u64,
+    put: &PendingPut,
+    code: &CodeRecord,
+    written: &'w [WrittenStripe],
+) -> Result<Last<'w>> {
+    let last = told(t, id, put, code, written)?;
+    if put.size.is_none() {
+        return Err(invalid("commit", "a stream whose size was told".into(), "none".into()));
+    }
+    if put.granted() != put.stripes() {
+        let expected = format!("all {} stripes", put.stripes());
+        return Err(invalid("commit", expected, format!("the first {}", put.granted())));
+    }
+    Ok(last.into_iter().map(|(row, digests)| (row.id, digests)).collect())
+}
+
 /// All digests of a stripe: those that came with the commit, or else those recorded earlier.
 fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option<DigestBytes>]> {
     let earlier = || row.digests.as_deref();
@@ -141,7 +159,7 @@ fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option
 }
 
 /// Judges whether the stripes of a put can be committed. Reads the stripes only if there is a doubtful node.
-fn judge(
+pub(super) fn judge(
     t: &Tables<'_>,
     id: u64,
     put: &PendingPut,
@@ -179,8 +197,27 @@ pub(super) fn show(
     lost: &BTreeSet<BlockId>,
     (created, checksum): (u64, Option<Checksum>),
 ) -> Result<()> {
-    let encoded = put.encoding == Encoding::Online;
+    settle(t, id, &put, last, lost)?;
+    volumes::add_stripe(t, &put)?;
     let count = put.granted();
+    let PendingPut { name, size, code, encoding, runs, attributes, .. } = put;
+    let size = size.unwrap_or_default();
+    let encoded = if encoding == Encoding::Online { count } else { 0 };
+    let packed = None;
+    let object =
+        ObjectRecord { id, size, code, encoding, encoded, created, runs, checksum, attributes, packed };
+    add_object(t, &name, &object)
+}
+
+/// Makes the stripes of a put visible, and removes the rows of the put.
+pub(super) fn settle(
+    t: &mut Tables<'_>,
+    id: u64,
+    put: &PendingPut,
+    last: &Last<'_>,
+    lost: &BTreeSet<BlockId>,
+) -> Result<()> {
+    let encoded = put.encoding == Encoding::Online;
     for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
         let row = pending(t, id, stripe)?;
         let digests = digests_of(&row, last)?;
@@ -212,10 +249,5 @@ pub(super) fn show(
         t.put_stripes.remove(stripe.0)?;
     }
     t.puts.remove(id)?;
-    volumes::add_stripe(t, &put)?;
-    let PendingPut { name, size, code, encoding, runs, attributes, .. } = put;
-    let size = size.unwrap_or_default();
-    let encoded = if encoded { count } else { 0 };
-    let object = ObjectRecord { id, size, code, encoding, encoded, created, runs, checksum, attributes };
-    add_object(t, &name, &object)
+    Ok(())
 }

@@ -152,7 +152,7 @@ impl Meta {
                     noted.without_label += count;
                     continue;
                 };
-                object = object.max(label.object.id);
+                object = object.max(label.object.id.saturating_add(label.object.members.len() as u64));
                 stripe = stripe.max(id.0);
                 let named = label.homes.iter().flatten().filter(|node| !node.is_client());
                 highest_node = named.map(|node| u64::from(node.0)).max().unwrap_or(0).max(highest_node);
@@ -235,37 +235,26 @@ impl Meta {
                 drop_object(t, &object.name, &old)?;
             }
             let key = found_code(t, &code, object.code.definition.as_ref())?;
-            let (mut runs, mut encoded) = (Vec::new(), 0);
             let size = stripes.iter().map(|(_, stripe)| stripe.layout.data_bytes).sum();
-            let mut ghosts = BTreeMap::new();
-            for (id, mut stripe) in stripes {
-                if t.stripe(id)?.is_some() || t.is_pending(id)? {
-                    return Err(CoordinatorError::Conflict {
-                        what: format!("showing {:?}", object.name),
-                        expected: "stripes that no other object has".into(),
-                        got: id.to_string(),
-                    });
-                }
-                stripe.code = key;
-                encoded += u64::from(stripe.encoded);
-                settle_all(t, id, &mut stripe)?;
-                for (_, block) in stripe.made() {
-                    if t.node(block.node)?.is_none() {
-                        let ghost = NodeRecord::unheard();
-                        t.set_node(block.node, &ghost)?;
-                        ghosts.insert(block.node, ghost);
-                    }
-                }
-                t.set_stripe(id, &stripe)?;
-                record::push_id(&mut runs, id);
-            }
+            let (runs, encoded, ghosts) = place(t, &object.name, key, stripes)?;
             forget(t, object.id)?;
             let ObjectLabel { id, name, created, encoding, attributes, .. } = object;
             let created = created.min(now);
             // Labels are written with the first blocks, before the checksum is known.
             let checksum = None;
-            let row =
-                ObjectRecord { id, size, code: key, encoding, encoded, created, runs, checksum, attributes };
+            let (code, packed) = (key, None);
+            let row = ObjectRecord {
+                id,
+                size,
+                code,
+                encoding,
+                encoded,
+                created,
+                runs,
+                checksum,
+                attributes,
+                packed,
+            };
             add_object(t, &name, &row)?;
             Ok(Some(ghosts))
         })
@@ -335,6 +324,42 @@ impl Snapshot {
     }
 }
 
+/// What became of stripes that were found: their ids as runs, how many have their parity, and unknown nodes that should hold
+/// blocks of them.
+pub(super) type PlacedStripes = (Vec<(u64, u64)>, u64, BTreeMap<NodeId, NodeRecord>);
+
+/// Makes stripes that were found visible.
+pub(super) fn place(
+    t: &mut Tables<'_>,
+    what: &str,
+    code: u16,
+    stripes: Vec<(StripeId, StripeRecord)>,
+) -> Result<PlacedStripes> {
+    let (mut runs, mut encoded, mut ghosts) = (Vec::new(), 0, BTreeMap::new());
+    for (id, mut stripe) in stripes {
+        if t.stripe(id)?.is_some() || t.is_pending(id)? {
+            return Err(CoordinatorError::Conflict {
+                what: format!("showing {what:?}"),
+                expected: "stripes that no other object has".into(),
+                got: id.to_string(),
+            });
+        }
+        stripe.code = code;
+        encoded += u64::from(stripe.encoded);
+        settle_all(t, id, &mut stripe)?;
+        for (_, block) in stripe.made() {
+            if t.node(block.node)?.is_none() {
+                let ghost = NodeRecord::unheard();
+                t.set_node(block.node, &ghost)?;
+                ghosts.insert(block.node, ghost);
+            }
+        }
+        t.set_stripe(id, &stripe)?;
+        record::push_id(&mut runs, id);
+    }
+    Ok((runs, encoded, ghosts))
+}
+
 /// Gives the blocks of a stripe their homes, and flags those that were not found.
 fn settle_all(t: &mut Tables<'_>, id: StripeId, stripe: &mut StripeRecord) -> Result<()> {
     for (i, block) in stripe.blocks.iter_mut().enumerate() {
@@ -349,7 +374,11 @@ fn settle_all(t: &mut Tables<'_>, id: StripeId, stripe: &mut StripeRecord) -> Re
 }
 
 /// The key of a code that a label names; a registered code is recorded again with its definition.
-fn found_code(t: &mut Tables<'_>, code: &CodeRecord, definition: Option<&Definition>) -> Result<u16> {
+pub(super) fn found_code(
+    t: &mut Tables<'_>,
+    code: &CodeRecord,
+    definition: Option<&Definition>,
+) -> Result<u16> {
     let known = t.code_keys.get(code.name.as_str())?.map(|key| key.value());
     match (known, definition) {
         (None, Some(definition)) if code.name.starts_with(USER) => {
@@ -361,7 +390,7 @@ fn found_code(t: &mut Tables<'_>, code: &CodeRecord, definition: Option<&Definit
     }
 }
 
-fn forget(t: &mut Tables<'_>, object: u64) -> Result<()> {
+pub(super) fn forget(t: &mut Tables<'_>, object: u64) -> Result<()> {
     Ok(t.found.retain_in((object, 0)..=(object, u64::MAX), |_, _| false)?)
 }
 
@@ -415,6 +444,7 @@ mod tests {
             encoding: Encoding::Online,
             code: CodeLabel::of(code.as_ref(), None),
             attributes: Default::default(),
+            members: Vec::new(),
         };
         let homes = (0..4).map(|i| Some(NodeId(i))).collect();
         let label =

@@ -4,6 +4,7 @@
 //! number and with the length of the history at that moment. Agents remember the last point that they were told.
 //! If this history does not contain that point, newer or other metadata told it: an older copy was restored.
 
+use kintsu_wire::message::MOST_MEMBERS;
 use kintsu_wire::{ClusterId, Seen};
 use redb::ReadableTable;
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,7 @@ impl Meta {
                 t.settings.insert(CLUSTER, fresh.0.as_slice())?;
             }
             if known.is_some() && !restored {
-                t.next(tables::COUNT_PUT, MOST_UNSETTLED)?;
+                t.next(tables::COUNT_PUT, MOST_UNSETTLED * (1 + MOST_MEMBERS as u64))?;
                 t.next(tables::COUNT_STRIPE, MOST_UNSETTLED * puts::SMALL)?;
             }
             let (boot, history) = (t.next(tables::COUNT_BOOT, 1)?, t.counter(tables::COUNT_HISTORY)?);

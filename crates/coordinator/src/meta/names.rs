@@ -120,6 +120,7 @@ fn mark(t: &mut Tables<'_>, name: &str, attributes: &Attributes, making: Making<
         runs: Vec::new(),
         checksum: Some(Checksum(0)),
         attributes: attributes.clone(),
+        packed: None,
     };
     add_object(t, name, &object)?;
     Ok(info(name, &object, &making.code.name))
@@ -146,6 +147,10 @@ fn join(
             let got = format!("{} stripes without parity in {part}", object.plain());
             return Err(invalid("parts of an object", "parts that have their parity".into(), got));
         }
+        if object.packed.is_some() {
+            let got = format!("{part}, which shares its stripe");
+            return Err(invalid("parts of an object", "parts with stripes of their own".into(), got));
+        }
         for (_, stripe) in object.ids(0, u64::MAX) {
             let mut row = t.stripe(stripe)?.ok_or_else(|| CoordinatorError::Corrupt {
                 what: format!("stripe {stripe}"),
@@ -169,7 +174,9 @@ fn join(
     };
     vacant(t, name)?;
     let (encoding, attributes) = (Encoding::Online, attributes.clone());
-    let object = ObjectRecord { id, size, code, encoding, encoded, created: now, runs, checksum, attributes };
+    let (created, packed) = (now, None);
+    let object =
+        ObjectRecord { id, size, code, encoding, encoded, created, runs, checksum, attributes, packed };
     add_object(t, name, &object)?;
     Ok(info(name, &object, &t.code(code)?.name))
 }

@@ -6,9 +6,9 @@ use kintsu_wire::message::{BlockPlace, List, ListPage, ObjectInfo, StripeInfo};
 
 use redb::ReadableTable;
 
-use super::record::{self, CodeRecord, ObjectRecord, StripeRecord};
+use super::record::{self, CodeRecord, ObjectRecord, Packed, StripeRecord};
 use super::write::Tables;
-use super::{Meta, Snapshot, tables, tombstones, volumes};
+use super::{Meta, Snapshot, packs, tables, tombstones, volumes};
 use crate::engine::put::OF_S3;
 use crate::error::{CoordinatorError, Result};
 
@@ -96,7 +96,8 @@ impl Snapshot {
                 got: "none".into(),
             })?;
             let stripe = StripeRecord::unpack(row.value())?;
-            out.push(stripe_info(id, &stripe, &code.name, usize::from(code.k)));
+            let before = object.packed.map_or(0, |packed| packed.at);
+            out.push(StripeInfo { before, ..stripe_info(id, &stripe, &code.name, usize::from(code.k)) });
         }
         Ok(out)
     }
@@ -185,15 +186,16 @@ pub fn add_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Resu
     count_plain(t, object.plain(), 0)
 }
 
-/// Forgets an object and its stripes.
+/// Forgets an object and its stripes; of a pack, its place there, and the pack with its last member.
 pub fn drop_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Result<()> {
-    for (_, id) in object.ids(0, u64::MAX) {
-        t.drop_stripe(id)?;
-    }
     t.objects.remove(name)?;
     volumes::forget_stripe(t, name)?;
-    tombstones::add(t, object.id)?;
+    let number = tombstones::add(t, object.id)?;
     t.names.remove(object.id)?;
+    match object.packed {
+        Some(Packed { pack, .. }) => packs::release(t, pack, Some(number))?,
+        None => object.ids(0, u64::MAX).into_iter().try_for_each(|(_, id)| t.drop_stripe(id))?,
+    }
     let bytes = t.counter(tables::COUNT_BYTES)?;
     t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))?;
     count_plain(t, 0, object.plain())
@@ -261,6 +263,7 @@ fn stripe_info(id: StripeId, stripe: &StripeRecord, code: &str, k: usize) -> Str
         code: code.into(),
         layout: stripe.layout,
         offset: stripe.offset,
+        before: 0,
         encoded: stripe.encoded,
         blocks: stripe.blocks.iter().enumerate().map(place).collect(),
         tickets: Vec::new(),

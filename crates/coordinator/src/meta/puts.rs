@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Division, Layout};
-use kintsu_wire::message::{Attributes, DigestBytes, Encoding, StripeOfVolume, WrittenStripe};
+use kintsu_wire::message::{Attributes, DigestBytes, Encoding, NewMember, StripeOfVolume, WrittenStripe};
 use redb::{ReadableTable, ReadableTableMetadata};
 
 use super::record::{self, CodeRecord, PendingPut, PendingStripe};
 use super::write::Tables;
-use super::{Meta, Snapshot, fence, tables, volumes};
+use super::{Meta, Snapshot, fence, packs, tables, volumes};
 use crate::error::{CoordinatorError, Result};
 
 /// Stripes of a stream that are granted first: a stream is longer than one stripe.
@@ -43,6 +43,8 @@ pub struct NewPut {
     pub volume: Option<StripeOfVolume>,
     /// What its user says about it.
     pub attributes: Attributes,
+    /// If it is a pack, its members, in the order of their bytes.
+    pub members: Vec<NewMember>,
     /// Its stripes.
     pub division: Division,
     /// How many of them are granted at once.
@@ -78,9 +80,11 @@ impl Meta {
                 return Err(taken(&new.name));
             }
             let code = t.code_key(&new.code)?;
-            let id = t.next(tables::COUNT_PUT, 1)?;
-            let NewPut { name, size, encoding, replace, volume, attributes, division, batch, .. } =
-                new.clone();
+            let id = t.next(tables::COUNT_PUT, 1 + new.members.len() as u64)?;
+            let NewPut {
+                name, size, encoding, replace, volume, attributes, members, division, batch, ..
+            } = new.clone();
+            let name = if members.is_empty() { name } else { packs::name_of(id) };
             let (streamed, division) = (size.is_none(), Some(division));
             let (runs, fences) = (Vec::new(), BTreeMap::new());
             let mut put = PendingPut {
@@ -94,6 +98,7 @@ impl Meta {
                 attributes,
                 division,
                 runs,
+                members,
                 fences,
             };
             volumes::check_writer(t, &put)?;
@@ -186,11 +191,13 @@ impl Meta {
     pub fn abort_put(&self, put: u64) -> Result<bool> {
         self.write(|t| match t.put(put)? {
             Some(pending) => discard(t, put, &pending).map(|()| true),
-            None if t.names.get(put)?.is_some() => Err(CoordinatorError::Conflict {
-                what: format!("abort of put {put}"),
-                expected: "a put under way".into(),
-                got: "an object that is visible".into(),
-            }),
+            None if t.names.get(put)?.is_some() || t.packs.get(put)?.is_some() => {
+                Err(CoordinatorError::Conflict {
+                    what: format!("abort of put {put}"),
+                    expected: "a put under way".into(),
+                    got: "one that is visible".into(),
+                })
+            }
             None => Ok(false),
         })
     }

@@ -10,7 +10,9 @@ use std::net::SocketAddr;
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{DIGEST_UNKNOWN, Division, Layout, LayoutKind};
 use kintsu_wire::FolderId;
-use kintsu_wire::message::{Attributes, Checksum, DigestBytes, Encoding, NodeScrub, StripeOfVolume};
+use kintsu_wire::message::{
+    Attributes, Checksum, DigestBytes, Encoding, NewMember, NodeScrub, StripeOfVolume,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize as SerializeDerive};
@@ -40,6 +42,42 @@ pub struct ObjectRecord {
     /// What its user says about it.
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub attributes: Attributes,
+    /// Where its bytes are, if it shares its stripe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<Packed>,
+}
+
+/// The place of an object in a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct Packed {
+    /// The pack, which owns the stripe.
+    pub pack: u64,
+    /// The object's first byte there.
+    pub at: u64,
+}
+
+/// A stripe that several objects share. Their ids follow its own: see [`PackRecord::members`].
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct PackRecord {
+    /// Its stripe.
+    pub stripe: StripeId,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its code.
+    pub code: u16,
+    /// Seconds since 1970 when its members became visible.
+    pub created: u64,
+    /// The members that it was written with.
+    pub count: u32,
+    /// Those of them that are still there; never 0.
+    pub left: u32,
+}
+
+impl PackRecord {
+    /// The ids of the members of pack `id`, also of those that are gone.
+    pub fn members(&self, id: u64) -> std::ops::RangeInclusive<u64> {
+        id + 1..=id.saturating_add(self.count.into())
+    }
 }
 
 impl ObjectRecord {
@@ -336,6 +374,9 @@ pub struct PendingPut {
     /// The stripes granted so far, in order, as runs of ids: (first, count).
     #[serde(default)]
     pub runs: Vec<(u64, u64)>,
+    /// If it is a pack, its members, whose ids follow its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<NewMember>,
     /// For each home of its stripes, the fence of the node when it first became a home.
     #[serde(default)]
     pub fences: BTreeMap<NodeId, Fence>,
@@ -545,7 +586,7 @@ mod tests {
         ) {
             let record = ObjectRecord {
                 id: 1, size: 1, code: 0, encoding: Encoding::Online, encoded: 0, created: 0, runs: runs.clone(),
-                checksum: None, attributes: Attributes::default(),
+                checksum: None, attributes: Attributes::default(), packed: None,
             };
             let all: Vec<u64> = runs.iter().flat_map(|&(id, n)| id..id + n).collect();
             let want: Vec<(u64, StripeId)> = all.iter().enumerate().skip(first as usize).take(limit as usize)
@@ -567,6 +608,7 @@ mod tests {
             attributes: Attributes::default(),
             division: None,
             runs: Vec::new(),
+            members: Vec::new(),
             fences: BTreeMap::new(),
         };
         for id in [4, 5, 6, 9] {

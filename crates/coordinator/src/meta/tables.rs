@@ -11,6 +11,8 @@ use crate::error::Result;
 pub const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
 /// Object id -> its name.
 pub const NAMES: TableDefinition<u64, &str> = TableDefinition::new("names");
+/// Pack id -> [`PackRecord`](super::PackRecord).
+pub const PACKS: TableDefinition<u64, &[u8]> = TableDefinition::new("packs");
 /// Stripe id -> [`StripeRecord`](super::StripeRecord).
 pub const STRIPES: TableDefinition<u64, &[u8]> = TableDefinition::new("stripes");
 /// (node, stripe) -> the index of the block of the stripe whose home is the node. There is at most one.
@@ -81,6 +83,7 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
     visit.table(DEFINITIONS)?;
     visit.table(OBJECTS)?;
     visit.table(NAMES)?;
+    visit.table(PACKS)?;
     visit.table(STRIPES)?;
     visit.table(LOST)?;
     visit.table(PUTS)?;
@@ -96,7 +99,7 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
 
 /// Version of this layout. Rows of older versions are valid in it, except puts under way, which are converted when
 /// the store is opened.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u64 = 1;
 /// Counter: the layout's version.
@@ -111,6 +114,8 @@ pub const COUNT_NODE: &str = "next_node";
 pub const COUNT_CODE: &str = "next_code";
 /// Counter: next number of an object that is gone.
 pub const COUNT_TOMBSTONE: &str = "next_grave";
+/// Counter: number of the last object that went and left its bytes in a pack.
+pub const COUNT_LEFT_BEHIND: &str = "left_behind";
 /// Counter: starts of the coordinator.
 pub const COUNT_BOOT: &str = "boots";
 /// Counter: number of the last copy of the metadata that an agent took.

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{Division, Layout, LayoutKind};
-use kintsu_wire::message::{BlockRef, DigestBytes, Encoding, FaultKind, HeldBlock, List, WrittenStripe};
+use kintsu_wire::message::{
+    BlockRef, DigestBytes, Encoding, FaultKind, HeldBlock, List, MemberEnd, NewMember, WrittenStripe,
+};
 use proptest::prelude::*;
 use redb::ReadableTable;
 
@@ -51,6 +53,7 @@ pub(crate) fn new_put(name: &str, size: u64, replace: bool, encoding: Encoding) 
         replace,
         volume: None,
         attributes,
+        members: Vec::new(),
         division,
         batch: 1 << 20,
     }
@@ -142,7 +145,30 @@ pub(crate) fn check(meta: &Meta) {
         "put_stripes"
     );
     let objects = snapshot.list(&all("")).unwrap().objects;
-    assert_eq!(objects.iter().map(|o| o.stripes).sum::<u64>(), snapshot.totals().unwrap().stripes);
+    let stripes: HashSet<StripeId> = objects
+        .iter()
+        .flat_map(|o| snapshot.object(&o.name).unwrap().ids(0, u64::MAX))
+        .map(|(_, stripe)| stripe)
+        .collect();
+    assert_eq!(stripes.len() as u64, snapshot.totals().unwrap().stripes);
+    let mut shared = BTreeMap::new();
+    for object in &objects {
+        let record = snapshot.object(&object.name).unwrap();
+        let owner = snapshot.stripe(record.ids(0, 1).first().map_or(StripeId(0), |(_, id)| *id)).unwrap();
+        assert_eq!(snapshot.name(object.id).unwrap().as_ref(), Some(&object.name));
+        let Some(place) = record.packed else {
+            assert!(owner.is_none_or(|stripe| stripe.owner == object.id));
+            continue;
+        };
+        let pack = snapshot.pack(place.pack).unwrap().unwrap();
+        assert!(pack.members(place.pack).contains(&object.id) && place.at + object.size <= pack.size);
+        assert_eq!((owner.unwrap().owner, record.runs), (place.pack, vec![(pack.stripe.0, 1)]));
+        *shared.entry(place.pack).or_default() += 1;
+    }
+    let rows = snapshot.txn.open_table(tables::PACKS).unwrap();
+    let rows = rows.iter().unwrap().map(|row| row.unwrap().0.value());
+    let counted: BTreeMap<_, u32> = rows.map(|id| (id, snapshot.pack(id).unwrap().unwrap().left)).collect();
+    assert_eq!(counted, shared, "packs");
     assert_eq!(objects.iter().map(|o| o.size).sum::<u64>(), snapshot.totals().unwrap().object_bytes);
 }
 
@@ -449,6 +475,7 @@ fn a_second_coordinator_on_the_same_directory_is_refused() {
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Put { name: u8, size: u64, from: u32, offline: bool, end: u8 },
+    Pack { names: [u8; 3], size: u64, from: u32, end: u8 },
     Remove(u8),
     Lose { stripe: u64, index: u8, node: u32 },
     Rehome { stripe: u64, index: u8, to: u32, late: Option<u32> },
@@ -462,6 +489,9 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => (0u8..4, 0u64..40, 0u32..5, any::<bool>(), 0u8..4).prop_map(|(name, size, from, offline, end)| {
             Op::Put { name, size, from, offline, end }
+        }),
+        2 => (any::<[u8; 3]>(), 1u64..5, 0u32..5, 0u8..4).prop_map(|(names, size, from, end)| {
+            Op::Pack { names: names.map(|name| name % 4), size, from, end }
         }),
         1 => (0u8..4).prop_map(Op::Remove),
         3 => (stripe.clone(), index.clone(), node.clone())
@@ -496,6 +526,25 @@ pub(crate) fn apply(meta: &Meta, op: Op) {
                     1 => Ok(()),
                     _ => meta.commit_put(id, &written(&put), 1).map(|_| ()),
                 };
+            }
+        }
+        Op::Pack { names, size, from, end } => {
+            let member = |name| NewMember {
+                name: format!("o{name}"),
+                size,
+                replace: name % 2 == 0,
+                attributes: Default::default(),
+            };
+            let mut begun = super::pack_tests::begin(meta, &names.map(member), from);
+            if end == 3 {
+                let old = begun.1.stripes[0].id;
+                begun.1.stripes[0] =
+                    meta.move_stripe(begun.0, old, |_, _, l| Ok(homes(from + 1, l))).unwrap();
+            }
+            match end {
+                0 => drop(meta.abort_put(begun.0).unwrap()),
+                1 => {}
+                _ => drop(super::pack_tests::commit(meta, &begun, &vec![MemberEnd::default(); 3])),
             }
         }
         Op::Remove(name) => drop(meta.remove(&format!("o{name}"))),

@@ -8,14 +8,14 @@ use crate::error::Result;
 /// Most tombstones that are kept; older ones are forgotten.
 const KEPT: u64 = 200_000;
 
-/// Adds the id of an object that was removed or replaced, or of a put that was given up.
-pub fn add(t: &mut Tables<'_>, object: u64) -> Result<()> {
+/// Adds the id of an object that was removed or replaced, or of a put that was given up. Returns the number of the tombstone.
+pub fn add(t: &mut Tables<'_>, object: u64) -> Result<u64> {
     let number = t.next(tables::COUNT_TOMBSTONE, 1)?;
     t.tombstones.insert(number, object)?;
     if let Some(old) = number.checked_sub(KEPT) {
         t.tombstones.remove(old)?;
     }
-    Ok(())
+    Ok(number)
 }
 
 impl Snapshot {

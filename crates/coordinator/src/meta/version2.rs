@@ -56,6 +56,7 @@ pub(super) fn take_over(t: &mut Tables<'_>) -> Result<()> {
             attributes,
             division,
             runs,
+            members: Vec::new(),
             fences,
         };
         for stripe in stripes {

@@ -4,7 +4,8 @@ use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::record::{
-    self, BlockRecord, CodeRecord, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
+    self, BlockRecord, CodeRecord, NodeRecord, ObjectRecord, PackRecord, PendingPut, PendingStripe,
+    StripeRecord,
 };
 use super::tables::*;
 use crate::error::{CoordinatorError, Result};
@@ -13,6 +14,7 @@ use crate::error::{CoordinatorError, Result};
 pub struct Tables<'t> {
     pub objects: Table<'t, &'static str, &'static [u8]>,
     pub names: Table<'t, u64, &'static str>,
+    pub packs: Table<'t, u64, &'static [u8]>,
     pub stripes: Table<'t, u64, &'static [u8]>,
     pub by_node: Table<'t, (u32, u64), u8>,
     pub lost: Table<'t, (u64, u8), u8>,
@@ -40,6 +42,7 @@ impl<'t> Tables<'t> {
         Ok(Self {
             objects: txn.open_table(OBJECTS)?,
             names: txn.open_table(NAMES)?,
+            packs: txn.open_table(PACKS)?,
             stripes: txn.open_table(STRIPES)?,
             by_node: txn.open_table(BY_NODE)?,
             lost: txn.open_table(LOST)?,
@@ -85,6 +88,15 @@ impl<'t> Tables<'t> {
 
     pub fn set_object(&mut self, name: &str, object: &ObjectRecord) -> Result<()> {
         self.objects.insert(name, record::pack(object).as_slice())?;
+        Ok(())
+    }
+
+    pub fn pack(&self, id: u64) -> Result<Option<PackRecord>> {
+        self.packs.get(id)?.map(|row| record::unpack("pack", row.value())).transpose()
+    }
+
+    pub fn set_pack(&mut self, id: u64, pack: &PackRecord) -> Result<()> {
+        self.packs.insert(id, record::pack(pack).as_slice())?;
         Ok(())
     }
 

@@ -286,6 +286,7 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> Result<Fill
             encoding: Encoding::Online,
             replace: false,
             attributes: Default::default(),
+            members: Vec::new(),
             division: Division::new(
                 count * STRIPE_BYTES,
                 code.k(),

@@ -3,7 +3,8 @@
 //!
 //! A put is complete when every block and the object's metadata are durable. The disk's rate is that of new files of
 //! the object's size, each synced, written by as many threads as there are clients, in the same run. One put of a
-//! small object makes several such files (one for each block that is not empty) and two transactions.
+//! small object makes several such files (one for each block that is not empty) and two transactions. Those that many callers
+//! put through one client, as a gateway does, share stripes.
 
 use std::fs::File;
 use std::io::Write;
@@ -101,6 +102,14 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Re
             client.get(&name, None, &mut nowhere, |_, _| {}).await.map(drop)
         };
         rows.push(tasks("gets", set, count, get).await?);
+        if at_once > 1 {
+            let one: Vec<_> = set.iter().map(|_| clients[0].clone()).collect();
+            let shared = |name: &str| format!("shared/{name}");
+            let (put, get) =
+                (|c, name: String| put(c, shared(&name)), |c, name: String| get(c, shared(&name)));
+            rows.push(tasks("puts through one client", &one, count, put).await?);
+            rows.push(tasks("gets of these", &one, count, get).await?);
+        }
     }
     cluster.shutdown().await?;
     let rate = |what| rows.iter().rev().find(|row| row.what == what).map_or(f64::NAN, |row| row.per_second);

@@ -76,8 +76,12 @@ fn described(stripe: &DamagedStripe) -> String {
         (true, 0) => "may not survive another loss".to_owned(),
         (true, more) => format!("survives {more} more"),
     };
+    let others = match stripe.others {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
     format!(
-        "stripe {} of {:?} ({}) {state}: {}",
+        "stripe {} of {:?}{others} ({}) {state}: {}",
         stripe.stripe,
         stripe.object,
         stripe.code,

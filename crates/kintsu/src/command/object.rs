@@ -74,6 +74,7 @@ impl PutChoices {
             replace: self.replace,
             attributes: self.attributes.clone(),
             kept_bytes: None,
+            alone: false,
         })
     }
 }
@@ -275,6 +276,8 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
     let object = context.client.info(&args.name).await?;
     let nodes = context.client.nodes().await?.nodes;
     let (mut blocks, mut damage) = (Vec::new(), Damage::default());
+    // Of a stripe that it shares: the object's bytes there, and how many bytes the stripe has.
+    let mut shared = None;
     let mut at = 0;
     while at < object.stripes {
         let view = context.client.stripes(&args.name, at, 256).await?;
@@ -282,6 +285,8 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
         for stripe in &view.stripes {
             damage.add(stripe, view.definition.as_ref(), &nodes);
             blocks.extend(LocatedBlock::all(stripe, &nodes));
+            let place = (stripe.before..stripe.before + object.size, stripe.layout.data_bytes);
+            shared = Some(place).filter(|(bytes, all)| object.stripes == 1 && bytes.end - bytes.start < *all);
         }
         at += view.stripes.len() as u64;
     }
@@ -289,11 +294,18 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
         let mut value = serde_json::to_value(&object)?;
         value["blocks"] = serde_json::to_value(&blocks)?;
         value["damage"] = serde_json::to_value(&damage)?;
+        if let Some((bytes, all)) = shared {
+            value["shared"] = serde_json::json!({ "from": bytes.start, "to": bytes.end, "of": all });
+        }
         output::json(&value)?;
         return Ok(ExitCode::SUCCESS);
     }
     output::line(&describe(&object))?;
     output::line(&details(&object))?;
+    if let Some((bytes, all)) = shared {
+        let (from, to) = (bytes.start, bytes.end);
+        output::line(&format!("shares its stripe with other objects: it has bytes {from} to {to} of {all}"))?;
+    }
     let mut table = output::table(["stripe", "block", "node", "rack", "length", "checksum", "path"]);
     for block in &blocks {
         let text = |value: Option<String>| value.unwrap_or_else(|| "null".into());

@@ -102,8 +102,11 @@ pub struct AbsentBlock {
 pub struct DamagedStripe {
     /// Which stripe.
     pub stripe: StripeId,
-    /// The object that it is part of.
+    /// The object that it is part of; one of them if several share it.
     pub object: String,
+    /// How many other objects share it.
+    #[serde(default)]
+    pub others: u64,
     /// Its code.
     pub code: String,
     /// Whether it can still be read.

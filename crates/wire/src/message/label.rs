@@ -44,6 +44,25 @@ pub struct ObjectLabel {
     /// What its user says about it.
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub attributes: Attributes,
+    /// The objects that share its bytes, if it is a pack, which has no name of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberLabel>,
+}
+
+/// What the label of a pack says of an object whose bytes are in it. Code, encoding and time are those of the pack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberLabel {
+    /// Its id, which is also its version.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its first byte in the pack.
+    pub at: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// What its user says about it.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
 }
 
 /// A code as data.
@@ -113,6 +132,7 @@ mod tests {
                 encoding: Encoding::Online,
                 code: CodeLabel::of(code.as_ref(), None),
                 attributes: Attributes::default(),
+                members: Vec::new(),
             },
             offset: 1 << 39,
             layout: Layout {

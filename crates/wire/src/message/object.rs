@@ -283,6 +283,9 @@ pub struct StripeInfo {
     pub layout: Layout,
     /// Its first byte in the object.
     pub offset: u64,
+    /// How many bytes of other objects come before the object's first byte, in a stripe that several objects share.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub before: u64,
     /// Whether its parity exists.
     pub encoded: bool,
     /// By block index; `None` for empty blocks.
@@ -290,6 +293,10 @@ pub struct StripeInfo {
     /// Tickets to read the blocks, if certificates say who may do what.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<Ticket>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl StripeInfo {

@@ -52,6 +52,7 @@ fn but(change: impl FnOnce(&mut Facts)) -> Facts {
 fn damaged(stripe: u64, readable: bool, bears: u64) -> DamagedStripe {
     let absent = vec![AbsentBlock { index: BlockIndex(1), node: NodeId(3), lost: false }];
     DamagedStripe {
+        others: 0,
         stripe: StripeId(stripe),
         object: "a".into(),
         code: "rs:n=4,k=2".into(),

@@ -124,6 +124,7 @@ impl Inventory {
                 encoding: Encoding::Online,
                 code: self.code.clone(),
                 attributes: Default::default(),
+                members: Vec::new(),
             },
             offset: u64::from(stripe.number) * STRIPE_BYTES,
             layout: stripe.layout,

@@ -1,0 +1,337 @@
+//! Small objects that come while others are being written are written together, as one pack in one stripe: group commit.
+//!
+//! A put that comes while this client writes no other small object is written at once, by itself. Those that come meanwhile
+//! wait, and when a write ends, all that wait begin as the next one. There is no timer: a put never waits for one that has not
+//! come. Two writes are under way at most, the second only if it is not much smaller than the first, since what comes
+//! meanwhile could have gone along with it.
+//!
+//! Invariants: a member is acknowledged when the transaction that made it visible is durable, and not before; what
+//! becomes of one member does not depend on the others, except that an error of the whole write is an error of each.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use kintsu_wire::message::{
+    Attributes, BeginPack, CommitPack, Encoding, MOST_MEMBERS, MemberEnd, MemberReply, NewMember, ObjectInfo,
+    PackReply, PutTicket,
+};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::checksum::Running;
+use crate::write::{Begun, Finish, PutOptions, Writes, give_up_at_last};
+use crate::{Client, ClientError, ReadAt};
+
+/// Objects up to this many bytes are small.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// Most bytes of a pack; when its members are removed, the bytes of all but the last stay for so long.
+const PACK_BYTES: u64 = 1 << 20;
+
+/// Most bytes of what is said about the members of a pack, nearly all of which is in the label of each block.
+const SAID_BYTES: usize = 64 << 10;
+
+/// Most writes of small objects at a time.
+const WRITES: usize = 2;
+
+/// What objects must have in common to share a stripe.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Kind {
+    code: String,
+    block_bytes: Option<u64>,
+    cell_bytes: Option<u32>,
+}
+
+impl Kind {
+    /// Most bytes of a pack: it has one stripe.
+    fn most_bytes(&self) -> u64 {
+        self.block_bytes.map_or(PACK_BYTES, |block| block.min(PACK_BYTES))
+    }
+}
+
+/// The small objects that a client writes.
+#[derive(Default)]
+pub(crate) struct Packs(Mutex<HashMap<Kind, Line>>);
+
+/// Those of a kind.
+#[derive(Default)]
+struct Line {
+    /// Of each write under way, how many objects it has.
+    writing: Vec<usize>,
+    waiting: VecDeque<Small>,
+}
+
+/// A small object that waits.
+struct Small {
+    new: NewMember,
+    bytes: Bytes,
+    end: MemberEnd,
+    since: Instant,
+    tell: oneshot::Sender<Turn>,
+}
+
+/// What becomes of a small object that has waited.
+enum Turn {
+    /// It is written by itself; nothing of it is visible.
+    Alone(Option<Writing>),
+    /// It was written with others.
+    Ended(Result<ObjectInfo, ClientError>),
+}
+
+/// One of the writes under way. When it is dropped, the next one begins.
+struct Writing {
+    client: Client,
+    kind: Kind,
+    count: usize,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let begun = {
+            let mut lines = self.client.packs().lines();
+            let Some(line) = lines.get_mut(&self.kind) else { return };
+            if let Some(at) = line.writing.iter().position(|count| *count == self.count) {
+                line.writing.swap_remove(at);
+            }
+            let begun = line.begin(self.kind.most_bytes());
+            if line.writing.is_empty() {
+                lines.remove(&self.kind);
+            }
+            begun
+        };
+        self.client.write_packs(&self.kind, begun);
+    }
+}
+
+impl Packs {
+    fn lines(&self) -> MutexGuard<'_, HashMap<Kind, Line>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// The writes that begin now.
+    fn begin(&mut self, most_bytes: u64) -> Vec<Vec<Small>> {
+        let mut begun = Vec::new();
+        while self.writing.len() < WRITES {
+            self.waiting.retain(|small| !small.tell.is_closed());
+            let under_way = self.writing.iter().max().copied().unwrap_or(0);
+            if self.waiting.is_empty() || 2 * self.waiting.len() < under_way {
+                break;
+            }
+            let members = self.next(most_bytes);
+            self.writing.push(members.len());
+            begun.push(members);
+        }
+        begun
+    }
+
+    /// Takes the first that fit in one pack; at least one.
+    fn next(&mut self, most_bytes: u64) -> Vec<Small> {
+        let (mut bytes, mut said, mut count) = (0, 0, 0);
+        for small in self.waiting.iter().take(MOST_MEMBERS) {
+            bytes += small.new.size;
+            said += said_bytes(&small.new, &small.end);
+            if count > 0 && (bytes > most_bytes || said > SAID_BYTES) {
+                break;
+            }
+            count += 1;
+        }
+        self.waiting.drain(..count).collect()
+    }
+}
+
+/// About how many bytes are said about a member.
+fn said_bytes(new: &NewMember, end: &MemberEnd) -> usize {
+    let Attributes { content_type, user, facts } = &new.attributes;
+    let more = end.ending.iter().flat_map(|ending| &ending.facts);
+    let pairs = user.iter().chain(facts).chain(more).map(|(key, value)| key.len() + value.len());
+    new.name.len() + content_type.as_ref().map_or(0, String::len) + pairs.sum::<usize>()
+}
+
+/// Whether an object may share a stripe with others.
+pub(crate) fn is_small(len: u64, options: &PutOptions) -> bool {
+    let most = SMALL_BYTES.min(options.block_bytes.unwrap_or(u64::MAX));
+    !options.alone && options.encoding == Encoding::Online && (1..=most).contains(&len)
+}
+
+impl Client {
+    /// Stores a small object: by itself, or with others that come at the same time. `progress` as in [`Client::put`].
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    pub(crate) async fn put_small(
+        &self,
+        source: Arc<dyn ReadAt>,
+        name: &str,
+        options: PutOptions,
+        finish: Option<&dyn Finish>,
+        progress: impl Fn(u64, u64),
+    ) -> Result<ObjectInfo, ClientError> {
+        let (size, since) = (source.len(), Instant::now());
+        let PutOptions { code, block_bytes, cell_bytes, replace, attributes, .. } = options.clone();
+        let kind = Kind { code, block_bytes, cell_bytes };
+        if let Some(_writing) = self.write_now(&kind) {
+            return self.put_by_itself(source, (name, None), options, finish, progress).await;
+        }
+        let bytes = whole(&source).await?;
+        let ending = match finish {
+            Some(finish) => Some(finish.finish().await?),
+            None => None,
+        };
+        let mut sum = Running::new();
+        sum.update(&bytes);
+        let new = NewMember { name: name.to_owned(), size, replace, attributes };
+        let end = MemberEnd { checksum: Some(sum.end()), ending, given_up: false };
+        let (tell, told) = oneshot::channel();
+        progress(0, size);
+        self.write_soon(&kind, Small { new, bytes, end, since, tell });
+        let early = |_| ClientError::Interrupted("a write of small objects ended early".into());
+        match told.await.map_err(early)? {
+            Turn::Ended(ended) => {
+                progress(size, size);
+                ended
+            }
+            Turn::Alone(_writing) => {
+                self.put_by_itself(source, (name, None), options, finish, progress).await
+            }
+        }
+    }
+
+    /// Begins a write if none is under way.
+    fn write_now(&self, kind: &Kind) -> Option<Writing> {
+        let mut lines = self.packs().lines();
+        let line = lines.entry(kind.clone()).or_default();
+        let idle = line.writing.is_empty() && line.waiting.is_empty();
+        idle.then(|| {
+            line.writing.push(1);
+            Writing { client: self.clone(), kind: kind.clone(), count: 1 }
+        })
+    }
+
+    /// An object waits for the next write; begins that if it may.
+    fn write_soon(&self, kind: &Kind, small: Small) {
+        let begun = {
+            let mut lines = self.packs().lines();
+            let line = lines.entry(kind.clone()).or_default();
+            line.waiting.push_back(small);
+            line.begin(kind.most_bytes())
+        };
+        self.write_packs(kind, begun);
+    }
+
+    fn write_packs(&self, kind: &Kind, begun: Vec<Vec<Small>>) {
+        for mut members in begun {
+            let writing = Writing { client: self.clone(), kind: kind.clone(), count: members.len() };
+            if members.len() == 1 {
+                // If nobody waits for it any more, the next write begins.
+                let _ = members.remove(0).tell.send(Turn::Alone(Some(writing)));
+            } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(write_pack(writing, members));
+            }
+        }
+    }
+
+    /// Writes a pack; returns what became of each member, and whether the coordinator wants to know how long it took.
+    async fn pack(&self, kind: &Kind, members: &[Small]) -> Result<(Vec<MemberReply>, bool), ClientError> {
+        let Kind { code, block_bytes, cell_bytes } = kind.clone();
+        let new = members.iter().map(|small| small.new.clone()).collect();
+        let begin = BeginPack { code, block_bytes, cell_bytes, members: new };
+        let ticket = self.call(|mut c| {
+            let begin = begin.clone();
+            async move { c.objects.begin_pack(begin).await }
+        });
+        let ticket: PutTicket = ticket.await?;
+        let Begun { put, mut lease, grants, timed } =
+            self.begun(ticket, &kind.code, Encoding::Online).await?;
+        let mut bytes = BytesMut::with_capacity(members.iter().map(|small| small.bytes.len()).sum());
+        members.iter().for_each(|small| bytes.extend_from_slice(&small.bytes));
+        let source: Arc<dyn ReadAt> = Arc::new(bytes.freeze());
+        let tell = |_| {};
+        let mut writes = Writes::new(put, &tell);
+        tokio::select! {
+            written = writes.all(&source, grants) => written?,
+            lost = lease.lost() => return Err(lost),
+        }
+        let mut rewritten = HashMap::new();
+        loop {
+            let end = |small: &Small| MemberEnd { given_up: small.tell.is_closed(), ..small.end.clone() };
+            let commit = CommitPack {
+                put: writes.number(),
+                stripes: writes.written(),
+                members: members.iter().map(end).collect(),
+            };
+            let reply = self.call_patiently(|mut c| {
+                let commit = commit.clone();
+                async move { c.objects.commit_pack(commit).await }
+            });
+            let refused = match reply.await? {
+                PackReply::Done(replies) if replies.len() == members.len() => {
+                    lease.fulfilled();
+                    return Ok((replies, timed));
+                }
+                PackReply::Done(replies) => {
+                    let (expected, got) = (members.len(), replies.len());
+                    return Err(ClientError::Corrupt(format!("expected {expected} answers, got {got}")));
+                }
+                PackReply::Refused(refused) => refused,
+            };
+            give_up_at_last(&mut rewritten, &refused)?;
+            tokio::select! {
+                written = writes.again(&source, refused) => written?,
+                lost = lease.lost() => return Err(lost),
+            }
+        }
+    }
+}
+
+/// Writes a pack, and tells its members what became of them.
+async fn write_pack(writing: Writing, members: Vec<Small>) {
+    let client = writing.client.clone();
+    let turns: Vec<Turn> = match client.pack(&writing.kind, &members).await {
+        Ok((replies, timed)) => {
+            let turn = |(reply, small): (MemberReply, &Small)| match reply {
+                MemberReply::Visible(object) => {
+                    client.felt(timed, small.since.elapsed());
+                    Turn::Ended(Ok(object))
+                }
+                // Its end is decided anew.
+                MemberReply::Unmet(_) => Turn::Alone(None),
+                MemberReply::Refused { code, words } => {
+                    let status = Status::new(Code::from_i32(code), words);
+                    Turn::Ended(Err(ClientError::from_status(client.endpoint(), &status)))
+                }
+            };
+            replies.into_iter().zip(&members).map(turn).collect()
+        }
+        // One of them may be bad: each finds out for itself.
+        Err(ClientError::Invalid(_)) => members.iter().map(|_| Turn::Alone(None)).collect(),
+        Err(error) => members.iter().map(|_| Turn::Ended(Err(error.clone()))).collect(),
+    };
+    // The next write begins before the members hear of this one: what they send next can go along with the one after it.
+    drop(writing);
+    for (small, turn) in members.into_iter().zip(turns) {
+        // Somebody may not wait any more.
+        let _ = small.tell.send(turn);
+    }
+}
+
+/// All bytes of a source.
+async fn whole(source: &Arc<dyn ReadAt>) -> Result<Bytes, ClientError> {
+    let len = source.len() as usize;
+    if let Some(bytes) = source.lend(0, len) {
+        return Ok(bytes);
+    }
+    let source = source.clone();
+    let read = move || {
+        let mut bytes = vec![0; len];
+        source.read_at(0, &mut bytes)?;
+        source.check_unchanged()?;
+        Ok::<_, std::io::Error>(Bytes::from(bytes))
+    };
+    let read = kintsu_wire::ambient::blocking(read).await;
+    let read = read.map_err(|e| ClientError::Io(format!("reading the source ended early: {e}")))?;
+    Ok(read?)
+}
