@@ -177,7 +177,7 @@ fn a_pack_of_which_nothing_appears_leaves_nothing() {
     assert!(matches!(replies[..], [MemberReply::Refused { .. }]), "{replies:?}");
     check(&meta);
     let totals = meta.snapshot().unwrap().totals().unwrap();
-    assert_eq!((totals.objects, totals.stripes, totals.puts, totals.garbage), (1, 1, 0, 4));
+    assert_eq!((totals.objects, totals.stripes, totals.puts, totals.garbage), (1, 1, 0, 3));
     let aborted = begin(&meta, &[member("b", 4, false), member("c", 4, false)], 0);
     assert!(meta.abort_put(aborted.0).unwrap());
     assert!(commit(&meta, &aborted, &vec![MemberEnd::default(); 2]).is_err());

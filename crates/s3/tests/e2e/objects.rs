@@ -235,3 +235,56 @@ async fn a_client_that_falls_silent_holds_nothing_for_long() {
     let _ = stream.read_to_end(&mut got).await;
     assert!(got.len() < bytes.len(), "the read was not ended");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_objects_that_come_together_share_stripes_and_go_one_by_one() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let versioning = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    site.put("/versioned", b"").await.ok();
+    site.put("/versioned?versioning", versioning).await.ok();
+    let targets: Vec<_> =
+        (0..32).map(|i| format!("/{}/k{i:02}", if i % 4 == 0 { "versioned" } else { "bucket" })).collect();
+    let body = |i: usize, round: usize| noise(1 + (i * 577 + round * 1000) % 4000);
+    for round in 0..2 {
+        let puts = targets.iter().enumerate().map(|(i, target)| {
+            let (site, body) = (&site, body(i, round));
+            async move { site.put(target, &body).await.ok() }
+        });
+        for put in futures::future::join_all(puts).await {
+            assert!(put.header("etag").is_some());
+        }
+    }
+    let stripes = site.client.status().await.unwrap().stripes;
+    assert!(stripes <= 24, "{stripes} stripes of 40 objects");
+    for (i, target) in targets.iter().enumerate() {
+        let (wanted, got) = (body(i, 1), site.get(target).await.ok());
+        assert!(got.body == wanted, "{target}");
+        let last = format!("bytes=-{}", wanted.len().div_ceil(2));
+        let part = site.call_as(ALICE, "GET", target, &[("range", last.as_str())], b"").await.ok();
+        assert!(part.body == wanted[wanted.len() / 2..], "{target}");
+    }
+    // A condition is decided for each object alone.
+    let absent = [("if-none-match", "*")];
+    let puts = ["/bucket/k01", "/bucket/new", "/bucket/k02", "/bucket/newer"].map(|target| {
+        let site = &site;
+        async move { (target, site.call_as(ALICE, "PUT", target, &absent, b"if it is new").await.status) }
+    });
+    for (target, status) in futures::future::join_all(puts).await {
+        assert_eq!(status, if target.contains("new") { 200 } else { 412 }, "{target}");
+    }
+    let listed = site.get("/versioned?versions").await.ok();
+    assert_eq!(listed.elements("VersionId").len(), 16);
+    for target in targets.iter().chain(&["/bucket/new".to_owned(), "/bucket/newer".to_owned()]) {
+        site.call("DELETE", target, b"").await.ok();
+        site.get(target).await.is_error(404, "NoSuchKey");
+    }
+    // Older versions are there until they are deleted too, and then nothing is left.
+    let listed = site.get("/versioned?versions").await.ok();
+    let versions = listed.elements("Key").into_iter().zip(listed.elements("VersionId"));
+    for (key, version) in versions {
+        let target = format!("/versioned/{key}?versionId={version}");
+        site.call("DELETE", &target, b"").await.ok();
+    }
+    assert_eq!(site.client.status().await.unwrap().stripes, 0);
+}
