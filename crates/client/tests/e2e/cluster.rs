@@ -11,7 +11,7 @@ use bytes::Bytes;
 use kintsu_agent::AgentConfig;
 use kintsu_client::{Client, ClientError, Jobs, PutOptions};
 use kintsu_cluster::Options;
-use kintsu_coordinator::Config;
+use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
 use kintsu_dag::BlockId;
 use kintsu_store::{BlockStore, FileStore, Role};
 use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeState, ObjectInfo, StripeInfo};
@@ -42,6 +42,7 @@ pub struct Cluster {
     /// Where the coordinator listens.
     pub endpoint: String,
     nodes: u32,
+    config: Config,
     running: kintsu_cluster::Cluster,
     dir: TempDir,
 }
@@ -71,8 +72,9 @@ impl Cluster {
             ..options.coordinator
         };
         change(&mut options.coordinator);
+        let config = options.coordinator.clone();
         let running = kintsu_cluster::Cluster::start(options).await.unwrap();
-        Self { endpoint: running.endpoint(), nodes, running, dir }
+        Self { endpoint: running.endpoint(), nodes, config, running, dir }
     }
 
     /// The blocks of which a node that is down has logged updates, with whether as a replica.
@@ -149,11 +151,13 @@ impl Cluster {
         self.running.restart_coordinator().await.unwrap();
     }
 
-    /// Ends the coordinator, and starts it again on an empty folder.
-    pub async fn lose_metadata(&mut self) {
+    /// Ends the coordinator, and starts one on an empty folder that rebuilds the metadata.
+    pub async fn lose_metadata(&mut self) -> CoordinatorHandle {
+        let listen = self.running.addr();
         self.running.stop_coordinator().await.unwrap();
-        std::fs::remove_dir_all(kintsu_cluster::coordinator_dir(self.dir.path())).unwrap();
-        self.running.restart_coordinator().await.unwrap();
+        let dir = kintsu_cluster::coordinator_dir(self.dir.path());
+        std::fs::remove_dir_all(&dir).unwrap();
+        Coordinator::start(Config { dir, listen, rebuild: true, ..self.config.clone() }).await.unwrap()
     }
 
     /// Ends the coordinator.

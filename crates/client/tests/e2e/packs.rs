@@ -194,15 +194,8 @@ async fn a_node_dies_and_the_coordinator_restarts_amid_small_puts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_metadata_are_rebuilt_from_the_labels_of_packs() {
-    let mut cluster = Cluster::with(6, 3, |config| config.rebuild = true).await;
+    let mut cluster = Cluster::start(6, 3).await;
     let client = cluster.client().await;
-    let rebuilt = |client: Client| async move {
-        let status = client.rebuild().await;
-        status.is_ok_and(|status| status.agents == 6 && status.waiting.is_none())
-    };
-    cluster.until_async("there is nothing to rebuild", || rebuilt(client.clone())).await;
-    client.finish_rebuild().await.unwrap();
-
     let (mut all, mut options) = (objects(40), options(RS, Encoding::Online));
     options.attributes =
         Attributes { user: [("k".to_owned(), "v".to_owned())].into(), ..Attributes::default() };
@@ -227,9 +220,13 @@ async fn lost_metadata_are_rebuilt_from_the_labels_of_packs() {
     // Agents are told of what is gone though they have nothing to delete.
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
 
-    cluster.lose_metadata().await;
+    let coordinator = cluster.lose_metadata().await;
     let client = cluster.client().await;
-    cluster.until_async("all agents have told", || rebuilt(client.clone())).await;
+    let rebuilt = || async {
+        let status = client.rebuild().await;
+        status.is_ok_and(|status| status.agents == 6 && status.waiting.is_none())
+    };
+    cluster.until_async("all agents have told", rebuilt).await;
     let mut after = client.list("", None, 100).await.unwrap().objects;
     // Labels are older than the commit, and have no checksum.
     for (object, old) in after.iter_mut().zip(&before) {
@@ -245,4 +242,6 @@ async fn lost_metadata_are_rebuilt_from_the_labels_of_packs() {
         client.remove(name).await.unwrap();
     }
     cluster.until("nothing is left of them", || cluster.block_files().is_empty()).await;
+    coordinator.shutdown();
+    coordinator.wait().await.unwrap();
 }
