@@ -80,7 +80,7 @@ mod tests {
         let (_dir, cluster) = cluster(4, 2).await;
         let many: Vec<_> = (0..257).map(|_| ("a", 1)).collect();
         for bad in
-            [&[][..], &many, &[("a", 0)], &[("a\n", 1)], &[(".volume/1/1", 1)], &[("a", 20), ("b", 13)]]
+            [&[][..], &many[..], &[("a", 0)], &[("a\n", 1)], &[(".volume/1/1", 1)], &[("a", 20), ("b", 13)]]
         {
             let refused = begin_pack::handle(&cluster, begin(bad)).await;
             assert!(matches!(refused, Err(CoordinatorError::Invalid { .. })), "{bad:?}: {refused:?}");
