@@ -26,7 +26,7 @@ const REST: Duration = Duration::from_secs(30);
 /// All rows are looked at again after this long though no node came or went: a repair may have given a block back to its
 /// home.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Logs that are moved at the same time.
+/// Stripes that are looked at again at the same time, so that one whose turn is long in coming holds up no other.
 const AT_ONCE: usize = 8;
 /// Rows of a page.
 const PAGE: u64 = 1024;
@@ -104,6 +104,7 @@ async fn move_log(
     volume: u64,
     (index, stripe): (u64, StripeId),
 ) -> Result<bool> {
+    let _moving = cluster.turns.moving().await;
     let _turn = cluster.turns.of(stripe).await;
     // Its writer may have had it moved meanwhile.
     let held = holders.clone();
