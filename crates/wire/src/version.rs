@@ -22,7 +22,7 @@ use tonic::{Extensions, Request, Status};
 use crate::message::NodeAddress;
 
 /// The version of this release.
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;
 
 /// The oldest version that it speaks too.
 pub const OLDEST_VERSION: u32 = 8;
@@ -36,6 +36,9 @@ pub const STRIPE_EPOCHS: u32 = 10;
 /// Since this version volumes have snapshots: an older agent would lay what it logged over their blocks, and an older client
 /// would write to stripes that belong to them.
 pub const SNAPSHOTS: u32 = 12;
+
+/// Since this version an agent can enclose in its answer what programs send to their caller; an older one would wait for connections.
+pub const ENCLOSES: u32 = 13;
 
 /// The gRPC metadata key of the version of the call.
 const VERSION_KEY: &str = "kintsu-protocol";
@@ -220,9 +223,11 @@ mod tests {
         assert_eq!(refused("8"), (true, 8));
         assert_eq!(refused("10"), (true, 10));
         assert_eq!(refused("9 to 10"), (true, 10));
-        assert_eq!(refused("10 to 12"), (false, PROTOCOL_VERSION), "nothing is different");
-        for none in ["7", "12", "12 to 13", "5 to 7", "x", "8 to"] {
-            assert_eq!(refused(none), (false, PROTOCOL_VERSION), "{none}");
+        let (own, later) = (PROTOCOL_VERSION, PROTOCOL_VERSION + 1);
+        let same = [format!("10 to {own}"), own.to_string(), format!("{own} to {later}")];
+        let none = ["7", "5 to 7", "x", "8 to"].map(str::to_owned);
+        for words in same.iter().chain(&none) {
+            assert_eq!(refused(words), (false, own), "{words}: nothing is different");
         }
         assert!(!Speaks::default().adopt(&Status::failed_precondition("expected 8, got 11")));
     }
