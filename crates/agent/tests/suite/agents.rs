@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kintsu_agent::{Agent, AgentConfig, AgentError, AgentHandle};
-use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId, Vertex};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{
     BlockBinding, Layout, LayoutKind, Method, Node, Plan, Program, ProgramContext, Repair, RunId, StripeView,
     Topology, encode_online, repair,
@@ -18,10 +18,9 @@ use kintsu_plan::{
 use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Observed};
 use kintsu_store::{BlockStore, FileStore, Generation, block_path};
 use kintsu_wire::Credentials;
-use kintsu_wire::frame::{FrameVersion, Header, Kind, bare};
 use kintsu_wire::message::{
-    BlockRef, DeleteBlocks, EnclosedStream, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms,
-    ScrubBlocks, SetAside, TakeBack,
+    BlockRef, DeleteBlocks, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms, ScrubBlocks, SetAside,
+    TakeBack,
 };
 use support::{CLUSTER, Registry, SEEN, agents, config, member, until, within};
 use tokio_util::sync::CancellationToken;
