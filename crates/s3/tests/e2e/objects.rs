@@ -236,7 +236,8 @@ async fn entity_tags_without_md5_tell_contents_apart() {
     let with = |md5: &'static str| [("content-md5", md5)];
     let wrong = site.call_as(ALICE, "PUT", "/bucket/m", &with("XUFAKrxLKna5cZ2REBfFkg=="), b"hallo").await;
     wrong.is_error(400, "BadDigest");
-    let right = site.call_as(ALICE, "PUT", "/bucket/m", &with("XUFAKrxLKna5cZ2REBfFkg=="), b"hello").await.ok();
+    let right =
+        site.call_as(ALICE, "PUT", "/bucket/m", &with("XUFAKrxLKna5cZ2REBfFkg=="), b"hello").await.ok();
     assert_eq!(tag(&right), "\"5d41402abc4b2a76b9719d911017c592\"");
     // Objects of parts have tags made of those of their parts.
     let mut wholes = Vec::new();
