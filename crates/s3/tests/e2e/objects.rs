@@ -223,7 +223,7 @@ async fn entity_tags_without_md5_tell_contents_apart() {
         let (sums, parts) = put.trim_matches('"').split_once('-').unwrap();
         assert!(sums.len() == 32 && parts == "1", "{put}");
         assert_eq!(tag(&site.get("/bucket/k").await.ok()), put);
-        assert_eq!(site.get("/bucket?list-type=2").await.ok().elements("ETag"), [put.replace('"', "&quot;")]);
+        assert_eq!(site.get("/bucket?list-type=2").await.ok().elements("ETag"), [put.as_str()]);
         assert_eq!(tag(&site.put("/bucket/k", &bytes).await.ok()), put, "the same bytes");
         if let Some(last) = other.last_mut() {
             *last ^= 1;
