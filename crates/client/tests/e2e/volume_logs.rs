@@ -52,26 +52,31 @@ async fn a_node_is_repaired_while_its_volume_is_written_and_committed() {
     let client = cluster.client().await;
     let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
     disk.write(0, SIZE).await;
-    for node in 0..3 {
+    for node in 0..2 {
         cluster.kill(node).await;
         cluster.until_state(node, NodeState::Dead).await;
         let ended = CancellationToken::new();
-        let (repaired, committer) = (ended.clone(), client.clone());
-        let working = tokio::spawn(async move {
+        let (repaired, committed, committer) = (ended.clone(), ended.clone(), client.clone());
+        let writing = tokio::spawn(async move {
             while !repaired.is_cancelled() {
                 for stripe in (0..SIZE).step_by(4 * BLOCK as usize) {
                     disk.write(stripe + BLOCK, 100).await;
                 }
-                // What it cannot do now it leaves.
-                committer.commit_volume("disk", None).await.unwrap();
             }
             disk
         });
+        let committing = tokio::spawn(async move {
+            while !committed.is_cancelled() {
+                // What it cannot do now it leaves.
+                committer.commit_volume("disk", None).await.unwrap();
+            }
+        });
         let repair =
-            client.repair(RepairTarget::Node(NodeId(node)), Method::Conventional, None).await.unwrap();
+            client.repair(RepairTarget::Node(NodeId(node)), Method::Conventional, 4096).await.unwrap();
         let report = cluster.finish(repair).await;
         ended.cancel();
-        disk = working.await.unwrap();
+        disk = writing.await.unwrap();
+        committing.await.unwrap();
         assert!(report.failed.is_empty(), "{report:?}");
         disk.check().await;
         cluster.replace_dead_node(node).await;
