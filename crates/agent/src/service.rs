@@ -373,8 +373,8 @@ async fn conduct(
     shared.running.fetch_sub(1, Ordering::Relaxed);
     shared.jobs().remove(&job);
     let fault = outcome.fault.clone();
-    // The caller may be gone.
     let answer = work.enclosed.answer(work.node);
+    // The caller may be gone.
     if fault.is_none() && !answer.is_empty() {
         let _ = events.send(Ok(RunEvent::Enclosed(answer))).await;
     }

@@ -79,12 +79,11 @@ impl Choice<'_> {
             return Ok(best);
         }
         let star_takes = self.time(&best, span)?;
-        let rated = !self.topology.rates.is_empty();
-        let usual_s = (span.end - span.start) as f64 / USUAL_RATE as f64;
-        if star_takes * if rated { 1.0 } else { usual_s } < NEGLIGIBLE_S {
+        if star_takes < NEGLIGIBLE_S {
             return Ok(best);
         }
         let mut least = star_takes * ADVANTAGE;
+        let rated = !self.topology.rates.is_empty();
         for method in [Method::Pipeline, Method::Ppr].into_iter().chain(rated.then_some(Method::Weighted)) {
             let other = cut(method)?;
             let takes = self.time(&other, span)?;
@@ -109,18 +108,17 @@ impl Choice<'_> {
         Chosen { plan, slice_bytes: most.min(len).max(1) as u32, direct }
     }
 
-    /// The predicted time: in seconds if rates are known, else in units of the time in which the span passes one
-    /// link.
+    /// The predicted time in seconds.
     fn time(&self, chosen: &Chosen, span: &Span) -> Result<f64, PlanError> {
         let bytes = span.end - span.start;
         let slices = bytes.div_ceil(u64::from(chosen.slice_bytes));
         let timeslots = chosen.plan.timeslots(slices as usize)?;
         let rates = &self.topology.rates;
-        if rates.is_empty() {
-            return Ok(timeslots);
-        }
         let fastest = rates.up.values().chain(rates.down.values()).map(|rate| rate.get()).max();
         let filled = timeslots * bytes as f64 / fastest.unwrap_or(USUAL_RATE) as f64;
+        if rates.is_empty() {
+            return Ok(filled);
+        }
         Ok(predicted(&chosen.plan, self.topology, bytes)?.max(filled))
     }
 }

@@ -128,7 +128,7 @@ impl Conductor {
         let mut ended = Results::new();
         let leaving = match ahead(&by_node, here.as_ref(), &reached, &stop).await {
             Some((outcome, leaving)) => {
-                if !matches!(outcome, Ok(RunOutcome { fault: None, .. })) {
+                if has_failed(&outcome) {
                     by_node.retain(|node, _| node.is_client());
                 }
                 ended.insert(NodeId::CLIENT, outcome);
@@ -170,13 +170,13 @@ impl Conductor {
         }
         ended.append(&mut gather(runs, &stop).await);
         if let Some(here) = last {
-            let failed = ended.values().any(|ended| !matches!(ended, Ok(RunOutcome { fault: None, .. })));
-            // Without all that it waits for it need not begin.
-            if let Some(programs) = by_node.remove(&NodeId::CLIENT).filter(|_| !failed) {
+            if ended.values().any(has_failed) {
+                // Without all that it waits for it need not begin.
+                by_node.remove(&NodeId::CLIENT);
+            } else if let Some(programs) = by_node.get(&NodeId::CLIENT) {
                 let here = Context { enclosed: answers.take(), ..here.clone() };
-                let outcome = run_here(programs.clone(), Some(here), reached.clone(), stop.clone()).await;
+                let outcome = run_here(programs.clone(), Some(here), reached.clone(), stop).await;
                 ended.insert(NodeId::CLIENT, outcome);
-                by_node.insert(NodeId::CLIENT, programs);
             }
         }
         conclude(ended, &by_node, &reached, cancel.is_cancelled())
@@ -213,6 +213,10 @@ fn tickets(programs: &[Program], here: Option<&Context>) -> Vec<Ticket> {
     here.tickets.iter().filter(|ticket| blocks.contains(&ticket.block)).copied().collect()
 }
 
+fn has_failed(ended: &Result<RunOutcome, Fault>) -> bool {
+    !matches!(ended, Ok(RunOutcome { fault: None, .. }))
+}
+
 type Results = BTreeMap<NodeId, Result<RunOutcome, Fault>>;
 
 /// Waits for all runs; stops those that still run [`GRACE`] after the first fault, or when a node is lost.
@@ -225,7 +229,7 @@ async fn gather(mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)>, stop: &C
             joined = runs.join_next() => match joined {
                 None => return results,
                 Some(Ok((node, result))) => {
-                    let fault = matches!(&result, Err(_) | Ok(RunOutcome { fault: Some(_), .. }));
+                    let fault = has_failed(&result);
                     if matches!(&result, Err(Fault { kind: FaultKind::Lost, .. })) {
                         failed = true;
                         stop.cancel();

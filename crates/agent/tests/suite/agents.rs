@@ -242,27 +242,9 @@ async fn programs_for_others_and_calls_without_the_token_are_refused() {
     let mut agent = stage.conductor.agent(stage.agents[0].control()).unwrap();
     let programs = stage.programs(&encode_online(&stage.view).unwrap(), 3);
     let other: Vec<_> = programs.into_iter().filter(|p| p.node == NodeId(1)).collect();
-    let status = agent
-        .run(RunPrograms {
-            programs: other,
-            background: false,
-            enclosed: Vec::new(),
-            tickets: Vec::new(),
-            encloses: false,
-        })
-        .await
-        .unwrap_err();
+    let status = agent.run(RunPrograms { programs: other, ..RunPrograms::default() }).await.unwrap_err();
     assert!(status.message().contains("N0"), "{}", status.message());
-    let status = agent
-        .run(RunPrograms {
-            programs: Vec::new(),
-            background: false,
-            enclosed: Vec::new(),
-            tickets: Vec::new(),
-            encloses: false,
-        })
-        .await
-        .unwrap_err();
+    let status = agent.run(RunPrograms::default()).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
 
     let dir = tempfile::tempdir().unwrap();
@@ -284,16 +266,7 @@ async fn a_run_whose_caller_is_gone_is_cancelled() {
     let programs: Vec<_> = stage.repair(2, 2).into_iter().filter(|p| p.node == NodeId(6)).collect();
     let mut agent = stage.conductor.agent(stage.agents[6].control()).unwrap();
     let unfinished = stage.path(6, 2).with_extension("tmp");
-    let call = agent
-        .run(RunPrograms {
-            programs,
-            background: true,
-            enclosed: Vec::new(),
-            tickets: Vec::new(),
-            encloses: false,
-        })
-        .await
-        .unwrap();
+    let call = agent.run(RunPrograms { programs, background: true, ..RunPrograms::default() }).await.unwrap();
     let temp = || {
         let dir = unfinished.parent().unwrap();
         let entries = std::fs::read_dir(dir).map(|entries| entries.flatten().collect::<Vec<_>>());
@@ -386,13 +359,7 @@ async fn an_agent_told_to_stop_lets_go_of_its_folder_also_in_the_middle_of_a_run
     let programs: Vec<_> = stage.repair(2, 2).into_iter().filter(|p| p.node == NodeId(6)).collect();
     let mut agent = stage.conductor.agent(stage.agents[6].control()).unwrap();
     let mut events = agent
-        .run(RunPrograms {
-            programs,
-            background: true,
-            enclosed: Vec::new(),
-            tickets: Vec::new(),
-            encloses: false,
-        })
+        .run(RunPrograms { programs, background: true, ..RunPrograms::default() })
         .await
         .unwrap()
         .into_inner();

@@ -115,7 +115,7 @@ async fn enclosed_slices_that_are_cut_changed_or_unexpected_are_refused() {
         let programs = programs.into_iter().filter(|program| program.node == NodeId(0)).collect();
         let mut agent = stage.conductor.agent(stage.agents[0].control()).unwrap();
         let mut events = agent
-            .run(RunPrograms { programs, background: false, enclosed, tickets: Vec::new(), encloses: false })
+            .run(RunPrograms { programs, enclosed, ..RunPrograms::default() })
             .await
             .unwrap()
             .into_inner();
@@ -190,13 +190,7 @@ async fn an_agent_encloses_only_what_is_little_and_for_its_caller() {
     let long = there(stage.programs(&read(&stage.view, &[BlockIndex(0)], &[]).unwrap(), 5));
     let waiting = there(writing(&stage, 6).1);
     for programs in [other.collect(), long, waiting] {
-        let run = RunPrograms {
-            programs,
-            background: false,
-            enclosed: Vec::new(),
-            tickets: Vec::new(),
-            encloses: true,
-        };
+        let run = RunPrograms { programs, encloses: true, ..RunPrograms::default() };
         let refused = agent.run(run).await.err().unwrap();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
         assert!(refused.message().contains("enclosed answer: expected"), "{refused}");

@@ -10,7 +10,7 @@ use crate::ticket::Ticket;
 
 /// Run these programs of one run; the reply streams until all have ended. Ending the call
 /// (cancelling it) aborts them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RunPrograms {
     /// All for the same node and run; one for each lane.
     pub programs: Vec<Program>,
