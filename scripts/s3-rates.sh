@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures `kintsu s3` beside `kintsu put|get` in one run, over a cluster of six nodes on loopback: objects of 4 KiB, 1 MiB and 64 MiB by
-# 1 and 16 clients, and objects of 64 MiB by both ways, in turns. A machine for itself is needed for numbers that mean something.
+# 1 and 16 clients, and objects of 64 MiB by both ways, in turns; puts also by a server with `--etags crc64`. A machine for itself is needed
+# for numbers that mean something.
 #
 #   scripts/s3-rates.sh [SECONDS]    (each point; 3 unless given)
 #
@@ -26,19 +27,25 @@ KINTSU_COORDINATOR=$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/up" | head -1)
 export KINTSU_COORDINATOR
 export AWS_ACCESS_KEY_ID=AKIDRATES00001 AWS_SECRET_ACCESS_KEY=a-secret-of-rates
 printf '[[key]]\naccess = "%s"\nsecret = "%s"\ncreate = true\n' "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" > "$folder/keys"
-"$program" s3 --json --keys "$folder/keys" --listen 127.0.0.1:0 --code rs:n=6,k=4 > "$folder/s3" &
-pids+=($!)
-until grep -q listen "$folder/s3"; do sleep 0.1; done
-url=http://$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/s3" | head -1)
+serve() {
+    "$program" s3 --json --keys "$folder/keys" --listen 127.0.0.1:0 --code rs:n=6,k=4 --etags "$1" > "$folder/s3-$1" &
+    pids+=($!)
+    until grep -q listen "$folder/s3-$1"; do sleep 0.1; done
+}
+serve md5
+serve crc64
+url=http://$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/s3-md5" | head -1)
+light=http://$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/s3-crc64" | head -1)
 
 head -c 64M /dev/urandom > "$folder/large"
 took() { local begun=$EPOCHREALTIME; "$@" > /dev/null; awk -v a="$begun" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.4f\n", b - a }'; }
-target() { echo "$url$(python3 "$rates" "$url" us-east-1 --sign "$1" "$2")"; }
+target() { echo "$1$(python3 "$rates" "$1" us-east-1 --sign "$2" "$3")"; }
 rates=$repository/scripts/s3-rates.py
-curl -fsS -X PUT "$(target PUT /large)"
-put=$(target PUT /large/object) get=$(target GET /large/object)
+curl -fsS -X PUT "$(target "$url" PUT /large)"
+put=$(target "$url" PUT /large/object) light=$(target "$light" PUT /large/light) get=$(target "$url" GET /large/object)
 for turn in 1 2 3 4 5 6; do
     took curl -fsS -T "$folder/large" "$put" >> "$folder/s3-put"
+    took curl -fsS -T "$folder/large" "$light" >> "$folder/light-put"
     took "$program" put --code rs:n=6,k=4 --replace "$folder/large" plain >> "$folder/plain-put"
     took curl -fsS -o "$folder/back" "$get" >> "$folder/s3-get"
     took "$program" get plain "$folder/back-plain" >> "$folder/plain-get"
@@ -46,10 +53,13 @@ done
 cmp "$folder/large" "$folder/back"
 cmp "$folder/large" "$folder/back-plain"
 median() { sort -n "$1" | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'; }
-for way in put get; do
-    awk -v way="$way" -v s3="$(median "$folder/s3-$way")" -v plain="$(median "$folder/plain-$way")" \
-        'BEGIN { printf "{\"way\": \"%s of 64 MiB\", \"s3_s\": %s, \"plain_s\": %s, \"s3_rate_over_plain\": %.3f}\n", way, s3, plain, plain / s3 }'
-done
+compare() {
+    awk -v way="$1" -v s3="$(median "$folder/$2")" -v plain="$(median "$folder/$3")" \
+        'BEGIN { printf "{\"way\": \"%s\", \"s3_s\": %s, \"plain_s\": %s, \"s3_rate_over_plain\": %.3f}\n", way, s3, plain, plain / s3 }'
+}
+compare "put of 64 MiB" s3-put plain-put
+compare "put of 64 MiB, --etags crc64" light-put plain-put
+compare "get of 64 MiB" s3-get plain-get
 python3 "$rates" "$url" us-east-1 "$seconds"
 if [ -n "${OTHER_S3:-}" ]; then
     AWS_ACCESS_KEY_ID=$OTHER_ACCESS AWS_SECRET_ACCESS_KEY=$OTHER_SECRET python3 "$rates" "${OTHER_S3%,*}" "${OTHER_S3#*,}" "$seconds"

@@ -84,18 +84,17 @@ impl Agent for Service {
         let peer = Peer::of(request.extensions());
         let node = self.node()?;
         let frames = FrameVersion::of_protocol(Spoken::of(request.extensions()).now);
-        let RunPrograms { programs, background, enclosed, tickets } = request.into_inner();
+        let RunPrograms { programs, background, enclosed, tickets, encloses } = request.into_inner();
         check(&programs, node)?;
+        let enclosed = match encloses && enclosed.is_empty() {
+            true => Enclosed::answering(&programs).map_err(|expected| {
+                Status::invalid_argument(format!("enclosed answer: expected {expected}, got others"))
+            })?,
+            false => Enclosed::with(enclosed),
+        };
         tickets::check_programs(&peer, self.shared.inspector().as_ref(), &programs, &tickets)?;
         let (events, mut stream) = mpsc::channel(16);
-        let work = Work {
-            node,
-            programs,
-            background,
-            enclosed: Enclosed::with(enclosed),
-            frames,
-            local: self.local()?,
-        };
+        let work = Work { node, programs, background, enclosed, frames, local: self.local()? };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
         self.shared.work().spawn(conducted);
         // The answer waits for the first report, so the answer of a short run leaves together with all its reports.
@@ -349,7 +348,7 @@ async fn conduct(
         progress: Some(progress),
         cancel: cancel.clone(),
         carried: if work.background { shared.background.clone() } else { shared.foreground.clone() },
-        enclosed: work.enclosed,
+        enclosed: work.enclosed.clone(),
         frames: work.frames,
         ..Context::new(shared.plane.clone(), work.local.clone())
     };
@@ -374,7 +373,11 @@ async fn conduct(
     shared.running.fetch_sub(1, Ordering::Relaxed);
     shared.jobs().remove(&job);
     let fault = outcome.fault.clone();
+    let answer = work.enclosed.answer(work.node);
     // The caller may be gone.
+    if fault.is_none() && !answer.is_empty() {
+        let _ = events.send(Ok(RunEvent::Enclosed(answer))).await;
+    }
     let _ = events.send(Ok(RunEvent::Ended(outcome))).await;
     if let Some(fault) = fault {
         let looking = rot::look_into(shared.store.clone(), coordinator, work.node, fault);

@@ -76,6 +76,8 @@ pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<
             format!("replaced bytes: expected some of updated blocks, got some of {}", stranger.block);
         return Err(Status::invalid_argument(message));
     }
+    // What the coordinator copies is not fenced.
+    let _busy = fenced.then(|| shared.foreground.busy());
     let log = log(shared).await?;
     for LoggedUpdate { volume, epoch, block, .. } in updates.iter().filter(|_| fenced) {
         let known = log.fenced(scope(*volume, *block));
@@ -354,6 +356,8 @@ pub async fn read(shared: &Shared, request: ReadUpdates) -> Result<UpdatedBytes,
         let message = format!("bytes to read: expected at most {MOST_READ_BYTES}, got {len}");
         return Err(Status::invalid_argument(message));
     }
+    // The coordinator copies logs without an epoch, users read blocks with what is logged.
+    let _busy = (epochs.is_some() || over.is_some()).then(|| shared.foreground.busy());
     let log = log(shared).await?;
     if let Some(VolumeEpochs { volume, from, to }) = epochs {
         let known = log.fenced(scope(volume, of.block));

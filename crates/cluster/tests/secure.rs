@@ -236,7 +236,7 @@ async fn a_client_touches_only_blocks_for_which_it_has_tickets() {
     let run = async |view: &ObjectView, index: usize, writes: bool, tickets: &[Ticket]| {
         let (control, program) = program(view, index, writes);
         let tickets = tickets.to_vec();
-        let run = RunPrograms { programs: vec![program], background: false, enclosed: Vec::new(), tickets };
+        let run = RunPrograms { programs: vec![program], tickets, ..RunPrograms::default() };
         conductor.agent(control).unwrap().run(run).await.map(drop)
     };
     let (of_a, of_b) = (&a.stripes[0].tickets, &b.stripes[0].tickets);

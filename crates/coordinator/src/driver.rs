@@ -20,6 +20,7 @@
 //! - `copies`: stores copies of the metadata on agents;
 //! - `volumes`: keeps the logs of volumes where they are complete; `volume_commit`: brings them into blocks;
 //!   `volume_ticks`: does so when it is time; `volume_logs`: moves logs from nodes that are gone;
+//!   `turns`: whose turn it is to change the logs of a stripe;
 //! - `snapshots`: takes snapshots of volumes, and copies the stripes that they share when these are written to;
 //! - `run`: runs programs on agents; `guard`: turns a panic into an error.
 
@@ -54,6 +55,7 @@ mod speed_watch;
 mod steering;
 mod sweep;
 mod ticks;
+mod turns;
 mod upgrade;
 mod volume_commit;
 mod volume_logs;
@@ -86,10 +88,11 @@ pub use sweep::sweep;
 #[cfg(test)]
 pub use ticks::tick_once;
 pub use ticks::{AUTOMATIC_SLICE, held_now, ticks};
+pub use turns::Turns;
 pub use upgrade::check_volumes;
 pub use volume_logs::{keep_logs, lost_logs};
 pub use volume_ticks::{commit_blocks, commit_volume, release_volume, volumes};
-pub use volumes::{Turns, Wanted, fence_everywhere, map};
+pub use volumes::{Wanted, fence_everywhere, map};
 pub use wipe::order as order_wipe;
 
 use kintsu_wire::message::JobEvent;

@@ -60,7 +60,7 @@ impl Carried {
     }
 
     /// Marks that a user waits for a read or a write, as long as the result lives.
-    pub(crate) fn busy(&self) -> Option<Busy<'_>> {
+    pub fn busy(&self) -> Option<Busy<'_>> {
         match &self.side {
             Some(Side::Users(way)) => Some(way.busy()),
             _ => None,

@@ -8,15 +8,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{Program, RunId};
 use kintsu_wire::frame::FrameVersion;
-use kintsu_wire::message::{Fault, FaultKind, JobRef, RunEvent, RunOutcome, RunPrograms, Standing};
+use kintsu_wire::message::{
+    EnclosedStream, Fault, FaultKind, JobRef, RunEvent, RunOutcome, RunPrograms, Standing,
+};
 use kintsu_wire::ticket::Ticket;
-use kintsu_wire::version::{Speaks, Spoken};
+use kintsu_wire::version::{ENCLOSES, Speaks, Spoken};
 use kintsu_wire::{AgentChannel, Credentials, WireError, connect_agent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -25,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Status};
 
 use crate::culprit::{Report, culprit};
-use crate::enclosed::{Enclosed, Leaving, fits};
+use crate::enclosed::{Answers, Enclosed, Leaving, fits, fits_answers};
+use crate::exchanged::Peer;
 use crate::fault::{fault, invalid};
 use crate::limits::patiently;
 use crate::observed::{Observed, Reached, persists};
@@ -99,7 +103,8 @@ impl Conductor {
     /// progress. `cancel` ends the job early; the result still says what was done.
     ///
     /// If the client's programs wait for nobody and send little, they run first, and what they send is enclosed in
-    /// the calls that start the others.
+    /// the calls that start the others. If the others wait for nobody and send little, to the client alone, they run first, and what
+    /// they send is enclosed in the answers.
     pub async fn conduct(
         &self,
         programs: Vec<Program>,
@@ -123,7 +128,7 @@ impl Conductor {
         let mut ended = Results::new();
         let leaving = match ahead(&by_node, here.as_ref(), &reached, &stop).await {
             Some((outcome, leaving)) => {
-                if !matches!(outcome, Ok(RunOutcome { fault: None, .. })) {
+                if has_failed(&outcome) {
                     by_node.retain(|node, _| node.is_client());
                 }
                 ended.insert(NodeId::CLIENT, outcome);
@@ -131,14 +136,20 @@ impl Conductor {
             }
             None => Leaving::default(),
         };
+        // An older agent waits for connections.
+        let last = here.as_ref().filter(|_| version >= ENCLOSES && fits_answers(&by_node));
+        let answers = Answers::default();
         let mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)> = JoinSet::new();
         for (&node, programs) in by_node.iter().filter(|(node, _)| !ended.contains_key(node)) {
             let (programs, reached, stop) = (programs.clone(), reached.clone(), stop.clone());
             if node.is_client() {
-                let here = here.clone();
-                runs.spawn(async move { (node, run_here(programs, here, reached, stop).await) });
+                if last.is_none() {
+                    let here = here.clone();
+                    runs.spawn(async move { (node, run_here(programs, here, reached, stop).await) });
+                }
                 continue;
             }
+            let awaited = last.map(|here| Awaited::new(answers.clone(), here.received.of(node)));
             let channel = match control(node) {
                 Some(addr) => self.agent(addr).map_err(|error| invalid(node, "agent", "an address", error)),
                 None => Err(fault(FaultKind::Lost, node, "its control address is not known")),
@@ -146,17 +157,52 @@ impl Conductor {
             let tickets = tickets(&programs, here.as_ref());
             let enclosed = leaving.take(node, NodeId::CLIENT);
             let speaks = self.credentials.speaks().clone();
-            let request = Spoken::over(RunPrograms { programs, background, enclosed, tickets }, version);
+            let encloses = awaited.is_some();
+            let request = RunPrograms { programs, background, enclosed, tickets, encloses };
+            let request = Spoken::over(request, version);
             runs.spawn(async move {
                 let outcome = match channel {
-                    Ok(channel) => run_there((channel, speaks), node, request, reached, stop).await,
+                    Ok(channel) => run_there((channel, speaks), node, request, awaited, reached, stop).await,
                     Err(fault) => Err(fault),
                 };
                 (node, outcome)
             });
         }
         ended.append(&mut gather(runs, &stop).await);
+        if let Some(here) = last {
+            if ended.values().any(has_failed) {
+                // Without all that it waits for it need not begin.
+                by_node.remove(&NodeId::CLIENT);
+            } else if let Some(programs) = by_node.get(&NodeId::CLIENT) {
+                let here = Context { enclosed: answers.take(), ..here.clone() };
+                let outcome = run_here(programs.clone(), Some(here), reached.clone(), stop).await;
+                ended.insert(NodeId::CLIENT, outcome);
+            }
+        }
         conclude(ended, &by_node, &reached, cancel.is_cancelled())
+    }
+}
+
+/// What a node's programs send, which its answer is to enclose. The client waits for it as for a connection.
+struct Awaited {
+    answers: Answers,
+    peer: Arc<Peer>,
+}
+
+impl Awaited {
+    fn new(answers: Answers, peer: Arc<Peer>) -> Self {
+        peer.begins();
+        peer.waits();
+        Self { answers, peer }
+    }
+
+    /// It has come.
+    fn came(self, node: NodeId, streams: Vec<EnclosedStream>) -> Result<(), Fault> {
+        let bytes = self.answers.add(node, streams)?;
+        self.peer.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.peer.came(true);
+        self.peer.ends();
+        Ok(())
     }
 }
 
@@ -165,6 +211,10 @@ fn tickets(programs: &[Program], here: Option<&Context>) -> Vec<Ticket> {
     let Some(here) = here.filter(|here| !here.tickets.is_empty()) else { return Vec::new() };
     let blocks: BTreeSet<BlockId> = programs.iter().flat_map(|p| &p.blocks).map(|block| block.id).collect();
     here.tickets.iter().filter(|ticket| blocks.contains(&ticket.block)).copied().collect()
+}
+
+fn has_failed(ended: &Result<RunOutcome, Fault>) -> bool {
+    !matches!(ended, Ok(RunOutcome { fault: None, .. }))
 }
 
 type Results = BTreeMap<NodeId, Result<RunOutcome, Fault>>;
@@ -179,7 +229,7 @@ async fn gather(mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)>, stop: &C
             joined = runs.join_next() => match joined {
                 None => return results,
                 Some(Ok((node, result))) => {
-                    let fault = matches!(&result, Err(_) | Ok(RunOutcome { fault: Some(_), .. }));
+                    let fault = has_failed(&result);
                     if matches!(&result, Err(Fault { kind: FaultKind::Lost, .. })) {
                         failed = true;
                         stop.cancel();
@@ -279,6 +329,7 @@ async fn run_there(
     (mut channel, speaks): (AgentChannel, Speaks),
     node: NodeId,
     request: Request<RunPrograms>,
+    awaited: Option<Awaited>,
     reached: Arc<Reached>,
     stop: CancellationToken,
 ) -> Result<RunOutcome, Fault> {
@@ -287,7 +338,7 @@ async fn run_there(
         return Err(invalid(node, "programs", "one or more", "none"));
     };
     let patience = ENDING[usize::from(persists(programs))];
-    let mut running = pin!(follow((channel.clone(), speaks), node, request, &reached));
+    let mut running = pin!(follow((channel.clone(), speaks), node, request, awaited, &reached));
     tokio::select! {
         ended = &mut running => return ended,
         () = stop.cancelled() => {}
@@ -306,6 +357,7 @@ async fn follow(
     (mut channel, speaks): (AgentChannel, Speaks),
     node: NodeId,
     request: Request<RunPrograms>,
+    mut awaited: Option<Awaited>,
     reached: &Reached,
 ) -> Result<RunOutcome, Fault> {
     let silent = |limit| fault(FaultKind::Lost, node, format!("its agent said nothing for {limit:?}"));
@@ -328,6 +380,13 @@ async fn follow(
             Some(RunEvent::Progress { standing, .. }) => {
                 reached.reporting().note(node, Instant::now());
                 reached.note(node, standing);
+            }
+            Some(RunEvent::Enclosed(streams)) => match awaited.take() {
+                Some(awaited) => awaited.came(node, streams)?,
+                None => return Err(invalid(node, "enclosed streams", "none", streams.len())),
+            },
+            Some(RunEvent::Ended(outcome)) if outcome.fault.is_none() && awaited.is_some() => {
+                return Err(invalid(node, "enclosed streams", "some before the end of the run", "none"));
             }
             Some(RunEvent::Ended(outcome)) => break outcome,
             None => return Err(refused(Status::unavailable("the call ended before the run did"))),

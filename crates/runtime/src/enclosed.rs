@@ -1,9 +1,10 @@
-//! Slice streams that are enclosed in the call that starts their receiver's programs.
+//! Slice streams that are enclosed in calls.
 //!
 //! A connection for a few kilobytes costs more than the bytes. If a client's programs wait for nobody and send
 //! little, they run first, and what they send is collected here: the same frames that a connection would carry,
 //! from the first slice to `End`. The conductor puts them into the `run` calls of their receivers, whose executors
-//! read them as if they had come over connections.
+//! read them as if they had come over connections. The other way round, if the nodes' programs wait for nobody and send little,
+//! to the client alone, they run first, their nodes answer with what they send, and the client's programs run last.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,8 +14,9 @@ use bytes::{Bytes, BytesMut};
 use kintsu_dag::{NodeId, Task};
 use kintsu_plan::Program;
 use kintsu_wire::frame::{FrameVersion, HEADER_BYTES, Header, Kind, bare};
-use kintsu_wire::message::EnclosedStream;
+use kintsu_wire::message::{EnclosedStream, Fault};
 
+use crate::fault::invalid;
 use crate::script::part_bytes;
 use crate::slice::Slice;
 
@@ -35,6 +37,22 @@ impl Enclosed {
     /// These came with the call that starts the run.
     pub fn with(came: Vec<EnclosedStream>) -> Self {
         Self { came, leaving: None }
+    }
+
+    /// What these programs of a node send is collected, for the answer to their caller.
+    ///
+    /// # Errors
+    /// In words, if they wait for somebody, or send much, or to others.
+    pub fn answering(programs: &[Program]) -> Result<Self, &'static str> {
+        match fits(programs) && to_the_client_alone(programs) {
+            true => Ok(Self::collected_by(Leaving::default())),
+            false => Err("programs that wait for nobody and send little, to their caller alone"),
+        }
+    }
+
+    /// What a node's programs have sent to their caller, if it was collected.
+    pub fn answer(&self, from: NodeId) -> Vec<EnclosedStream> {
+        self.leaving.as_ref().map_or_else(Vec::new, |leaving| leaving.take(NodeId::CLIENT, from))
     }
 
     /// Whatever the run sends is collected by `leaving`.
@@ -116,6 +134,42 @@ pub(crate) fn fits(programs: &[Program]) -> bool {
         }
     }
     bytes.values().all(|bytes| *bytes <= MOST_BYTES) && !bytes.is_empty()
+}
+
+fn to_the_client_alone(programs: &[Program]) -> bool {
+    programs.iter().flat_map(|program| &program.sends).all(|(_, to)| to.is_client())
+}
+
+/// Whether the nodes' programs can all run before the client's, because what they send can be enclosed in their answers.
+pub(crate) fn fits_answers(by_node: &BTreeMap<NodeId, Vec<Program>>) -> bool {
+    let sends = |programs: &Vec<Program>| programs.iter().any(|program| !program.sends.is_empty());
+    by_node.len() > 1
+        && by_node.get(&NodeId::CLIENT).is_some_and(|here| !sends(here))
+        && by_node
+            .iter()
+            .filter(|(node, _)| !node.is_client())
+            .all(|(_, there)| fits(there) && to_the_client_alone(there))
+}
+
+/// What the nodes' answers have enclosed. Clones collect into the same place.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers(Arc<Mutex<Vec<EnclosedStream>>>);
+
+impl Answers {
+    /// Adds what a node has enclosed; says how many bytes, or what was expected if it is not that node's.
+    pub fn add(&self, node: NodeId, streams: Vec<EnclosedStream>) -> Result<u64, Fault> {
+        if let Some(other) = streams.iter().find(|stream| stream.from != node) {
+            return Err(invalid(node, "enclosed streams", format!("some from {node}"), other.from));
+        }
+        let bytes = streams.iter().map(|stream| stream.frames.len() as u64).sum();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(streams);
+        Ok(bytes)
+    }
+
+    /// All of them.
+    pub fn take(&self) -> Enclosed {
+        Enclosed::with(std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
 }
 
 #[cfg(test)]

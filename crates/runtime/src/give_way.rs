@@ -132,7 +132,7 @@ impl GiveWay {
 
 /// A user waits, as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Busy<'a>(&'a GiveWay);
+pub struct Busy<'a>(&'a GiveWay);
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {

@@ -56,7 +56,7 @@ pub use conduct::{Conducted, Conductor};
 pub use enclosed::Enclosed;
 pub use exchanged::{Exchanged, Heard};
 pub use fault::from_store;
-pub use give_way::GiveWay;
+pub use give_way::{Busy, GiveWay};
 pub use in_memory::{InMemory, MemoryBlock};
 pub use limits::Limits;
 pub use local::{BlockSink, BlockSource, ClientLocal, Delivery, Local, Output};

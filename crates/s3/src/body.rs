@@ -19,6 +19,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::entry::{algorithms, values};
 use crate::error::because;
+use crate::gateway::EntityTags;
 
 /// Bodies that are longer than this are digested on another thread while they are read, in batches of at least this size.
 const BATCH: usize = 256 << 10;
@@ -42,13 +43,15 @@ pub(crate) struct Claims {
 /// What was found of the bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Digests {
-    pub md5: [u8; 16],
+    /// If it was needed.
+    pub md5: Option<[u8; 16]>,
     pub sums: Checksum,
 }
 
 impl Digests {
-    pub(crate) fn etag(&self) -> String {
-        hex(&self.md5)
+    /// The entity tag that is their MD5; without one it follows from the object.
+    pub(crate) fn etag(&self) -> Option<String> {
+        self.md5.as_ref().map(|md5| hex(md5))
     }
 }
 
@@ -56,7 +59,26 @@ impl Digests {
 struct Passing {
     md5: Option<Md5>,
     sums: ChecksumHasher,
+    judged: bool,
     failed: Option<S3Error>,
+}
+
+impl Passing {
+    fn new(claims: &Claims, tags: EntityTags) -> Self {
+        let md5 = (tags == EntityTags::Md5 || claims.md5.is_some()).then(Md5::new);
+        Self { md5, sums: hasher(claims), judged: false, failed: None }
+    }
+
+    /// Whether the bytes are looked at.
+    fn computes(&self) -> bool {
+        let ChecksumHasher { crc32, crc32c, sha1, sha256, crc64nvme } = &self.sums;
+        self.md5.is_some()
+            || crc32.is_some()
+            || crc32c.is_some()
+            || sha1.is_some()
+            || sha256.is_some()
+            || crc64nvme.is_some()
+    }
 }
 
 /// Watches the bytes of one body.
@@ -90,16 +112,22 @@ impl Watch {
     /// # Errors
     /// `BadDigest`; `InvalidDigest` for a claim that is none.
     pub(crate) fn judge(&self, claims: &Claims) -> S3Result<Digests> {
-        let (md5, sums) = self.with(|passing| (passing.md5.take(), std::mem::take(&mut passing.sums)));
-        let md5 = md5.ok_or_else(|| because(S3ErrorCode::InternalError, "the bytes were judged before"))?;
-        let (md5, sums) = (md5.finalize(), sums.finalize());
+        let (before, md5, sums) = self.with(|passing| {
+            let before = std::mem::replace(&mut passing.judged, true);
+            (before, passing.md5.take(), std::mem::take(&mut passing.sums))
+        });
+        if before {
+            return Err(because(S3ErrorCode::InternalError, "the bytes were judged before"));
+        }
+        let (md5, sums) = (md5.map(Md5::finalize), sums.finalize());
         if let Some(claim) = &claims.md5 {
             let claim = claim.as_bytes();
             let claimed = base64(claim).filter(|bytes| bytes.len() == 16).ok_or_else(|| {
                 because(S3ErrorCode::InvalidDigest, "Content-MD5: expected the base64 of 16 bytes")
             })?;
-            if claimed != md5 {
-                let text = format!("Content-MD5: expected the MD5 {}, got {}", hex(&claimed), hex(&md5));
+            let found = md5.map(|md5| hex(&md5)).unwrap_or_default();
+            if hex(&claimed) != found {
+                let text = format!("Content-MD5: expected the MD5 {}, got {found}", hex(&claimed));
                 return Err(because(S3ErrorCode::BadDigest, text));
             }
         }
@@ -207,11 +235,18 @@ pub(crate) struct Intake {
 
 impl Intake {
     /// Bytes that a client sends, or that another object has. Each wait for a piece takes `patience` at most.
-    pub(crate) fn new(body: StreamingBlob, len: Option<u64>, claims: &Claims, patience: Duration) -> Self {
-        let passing = Passing { md5: Some(Md5::new()), sums: hasher(claims), failed: None };
-        let watch = Watch(Arc::new(Mutex::new(passing)));
+    pub(crate) fn new(
+        body: StreamingBlob,
+        len: Option<u64>,
+        claims: &Claims,
+        tags: EntityTags,
+        patience: Duration,
+    ) -> Self {
+        let passing = Passing::new(claims, tags);
         let left = len.or_else(|| body.remaining_length().exact().map(|len| len as u64));
-        let aside = left.is_none_or(|left| left > BATCH as u64).then(Aside::default);
+        let long = left.is_none_or(|left| left > BATCH as u64);
+        let aside = (long && passing.computes()).then(Aside::default);
+        let watch = Watch(Arc::new(Mutex::new(passing)));
         let clock = Box::pin(sleep(patience));
         Self { body, watch, aside, ended: false, rest: Bytes::new(), left, patience, clock }
     }
@@ -407,7 +442,8 @@ mod tests {
     }
 
     fn intake(pieces: Vec<io::Result<Bytes>>, len: Option<u64>, claims: &Claims) -> Intake {
-        Intake::new(from_queue(futures::stream::iter(pieces)), len, claims, Duration::from_secs(5))
+        let body = from_queue(futures::stream::iter(pieces));
+        Intake::new(body, len, claims, EntityTags::Md5, Duration::from_secs(5))
     }
 
     #[tokio::test]
@@ -436,7 +472,7 @@ mod tests {
             watch.judge(&claims)
         };
         let digests = judged(right).await.unwrap();
-        assert_eq!(digests.etag(), "5d41402abc4b2a76b9719d911017c592");
+        assert_eq!(digests.etag().unwrap(), "5d41402abc4b2a76b9719d911017c592");
         assert!(digests.sums.checksum_sha256.is_some() && digests.sums.checksum_sha1.is_none());
         for claims in wrong {
             judged(claims).await.unwrap_err();
@@ -463,7 +499,7 @@ mod tests {
         for (piece, len) in [(3 << 20, None), (10_007, Some(bytes.len() as u64)), (70_000, None)] {
             let pieces = bytes.chunks(piece).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
             let (found, out) = digests(pieces, len).await;
-            assert_eq!(found.etag(), expected, "pieces of {piece}");
+            assert_eq!(found.etag().as_ref(), Some(&expected), "pieces of {piece}");
             assert!(found.sums.checksum_crc64nvme.is_some() && out == bytes);
         }
     }
@@ -477,7 +513,8 @@ mod tests {
             assert_eq!(error.code(), &S3ErrorCode::IncompleteBody);
         }
         let silent = futures::stream::iter([one()]).chain(futures::stream::pending());
-        let silent = Intake::new(from_queue(silent), Some(9), &claims, Duration::from_millis(100));
+        let (silent, patience) = (from_queue(silent), Duration::from_millis(100));
+        let silent = Intake::new(silent, Some(9), &claims, EntityTags::Md5, patience);
         let error = silent.collect(9).await.unwrap_err();
         assert_eq!(error.code(), &S3ErrorCode::RequestTimeout);
     }

@@ -10,7 +10,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::access::{AccessRequest, Caller, RequestContext};
 use crate::acl::Asked;
-use crate::body::{Claims, Intake};
+use crate::body::Claims;
 use crate::entry::{self, Entry};
 use crate::error::{because, invalid};
 use crate::gateway::{self, Gateway};
@@ -220,7 +220,7 @@ impl Gateway {
             0 => StreamingBlob::from(s3s::Body::empty()),
             _ => self.bytes(from, range, None),
         };
-        let intake = Intake::new(body, Some(len), &storing.claims, self.config.limits.idle);
+        let intake = self.intake(body, Some(len), &storing.claims);
         self.store(intake, storing, Some(memory)).await
     }
 }

@@ -12,10 +12,22 @@ use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::Caller;
+use crate::body::{Claims, Intake};
 use crate::bucket::Bucket;
 use crate::error::because;
 use crate::server::Limits;
 use crate::{Keys, S3GatewayError};
+
+/// What the entity tag of an object is made of that comes in one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EntityTags {
+    /// The MD5 of its bytes: clients may compare it.
+    #[default]
+    Md5,
+    /// Its CRC-64 and size, which cost nothing, with `-1` behind them, so that no client takes it for an MD5. If the client
+    /// sends an MD5, it is compared, and is the tag.
+    Crc64,
+}
 
 /// How the gateway stores objects.
 #[derive(Debug, Clone)]
@@ -24,6 +36,8 @@ pub struct Config {
     pub code: String,
     /// Codes by storage class, which a client names with each object. `STANDARD` is the class of those that name none.
     pub classes: BTreeMap<String, String>,
+    /// Entity tags of new objects.
+    pub tags: EntityTags,
     /// What clients may use.
     pub limits: Limits,
     /// The length of a day in lifecycle rules; 24 hours, except in tests.
@@ -36,6 +50,7 @@ impl Config {
         Self {
             code: code.into(),
             classes: BTreeMap::new(),
+            tags: EntityTags::default(),
             limits: Limits::default(),
             day: crate::lifecycle::DAY,
         }
@@ -85,6 +100,11 @@ impl Gateway {
     pub(crate) fn new(client: Client, keys: Arc<Keys>, config: Config) -> Self {
         let budget = Arc::new(Semaphore::new(config.limits.memory_bytes / UNIT));
         Self { client, config, keys, budget }
+    }
+
+    /// A body of which `len` bytes are to come, if that is known otherwise than from itself.
+    pub(crate) fn intake(&self, body: StreamingBlob, len: Option<u64>, claims: &Claims) -> Intake {
+        Intake::new(body, len, claims, self.config.tags, self.config.limits.idle)
     }
 
     /// Waits until this many bytes may be held in memory.

@@ -45,6 +45,6 @@ mod tags;
 mod versions;
 
 pub use error::S3GatewayError;
-pub use gateway::Config;
+pub use gateway::{Config, EntityTags};
 pub use keys::Keys;
 pub use server::{Limits, Listen, Server};

@@ -11,7 +11,7 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::acl::Asked;
-use crate::body::{Claims, Intake, hex, unhex};
+use crate::body::{Claims, hex, unhex};
 use crate::bucket::Bucket;
 use crate::delete::{TRIES, crowded};
 use crate::entry::{self, Entry, values};
@@ -190,7 +190,7 @@ impl Gateway {
             bucket,
         };
         let body = input.body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
-        let intake = Intake::new(body, None, &storing.claims, self.config.limits.idle);
+        let intake = self.intake(body, None, &storing.claims);
         let Stored { info, digests } = self.store(intake, &storing, None).await?;
         Ok(S3Response::new(UploadPartOutput {
             checksum_crc32: digests.sums.checksum_crc32,
@@ -517,7 +517,8 @@ fn facts_of(upload: &Upload, parts: &[&ObjectInfo]) -> S3Result<BTreeMap<String,
     facts.remove(ALGORITHM);
     let mut md5 = Md5::new();
     for part in parts {
-        md5.update(&unhex(&Entry(part).etag()).unwrap_or_default());
+        let tag = Entry(part).etag();
+        md5.update(&unhex(&tag).unwrap_or_else(|| tag.into_bytes()));
     }
     facts.insert(entry::ETAG.to_owned(), format!("{}-{}", hex(&md5.finalize()), parts.len()));
     let lengths: Vec<u64> = parts.iter().map(|part| part.size).collect();

@@ -116,7 +116,7 @@ impl End<'_> {
         };
         let digests = judged()?;
         let mut facts = self.storing.facts.clone();
-        facts.insert(entry::ETAG.to_owned(), digests.etag());
+        facts.extend(digests.etag().map(|tag| (entry::ETAG.to_owned(), tag)));
         entry::note_sums(&mut facts, &digests.sums);
         // If a check has not held, what it was made from is read again.
         let again = self.attempts.fetch_add(1, Relaxed) > 0;
@@ -346,7 +346,7 @@ impl Gateway {
         };
         storing.facts.extend(locks);
         let body = input.body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
-        let intake = Intake::new(body, None, &storing.claims, self.config.limits.idle);
+        let intake = self.intake(body, None, &storing.claims);
         let Stored { info, digests } = self.store(intake, &storing, None).await?;
         let entry = Entry(&info);
         let key = names::key(&storing.bucket.name, &info.name);

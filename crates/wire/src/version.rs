@@ -40,6 +40,9 @@ pub const SNAPSHOTS: u32 = 12;
 /// Since this version small objects share stripes: an older client would read the bytes of others.
 pub const PACKS: u32 = 13;
 
+/// Since this version an agent can enclose in its answer what programs send to their caller; an older one would wait for connections.
+pub const ENCLOSES: u32 = 13;
+
 /// The gRPC metadata key of the version of the call.
 const VERSION_KEY: &str = "kintsu-protocol";
 
@@ -224,9 +227,11 @@ mod tests {
         assert_eq!(refused("10"), (true, 10));
         assert_eq!(refused("9 to 10"), (true, 10));
         assert_eq!(refused("10 to 12"), (true, 12));
-        assert_eq!(refused("10 to 13"), (false, PROTOCOL_VERSION), "nothing is different");
-        for none in ["7", "14", "14 to 15", "5 to 7", "x", "8 to"] {
-            assert_eq!(refused(none), (false, PROTOCOL_VERSION), "{none}");
+        let (own, later) = (PROTOCOL_VERSION, PROTOCOL_VERSION + 1);
+        let same = [format!("10 to {own}"), own.to_string(), format!("{own} to {later}")];
+        let none = ["7", "5 to 7", "x", "8 to"].map(str::to_owned);
+        for words in same.iter().chain(&none) {
+            assert_eq!(refused(words), (false, own), "{words}: nothing is different");
         }
         assert!(!Speaks::default().adopt(&Status::failed_precondition("expected 8, got 11")));
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kintsu_agent::{Agent, AgentConfig, AgentError, AgentHandle};
-use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId, Vertex};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{
     BlockBinding, Layout, LayoutKind, Method, Node, Plan, Program, ProgramContext, Repair, RunId, StripeView,
     Topology, encode_online, repair,
@@ -18,10 +18,9 @@ use kintsu_plan::{
 use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Observed};
 use kintsu_store::{BlockStore, FileStore, Generation, block_path};
 use kintsu_wire::Credentials;
-use kintsu_wire::frame::{FrameVersion, Header, Kind, bare};
 use kintsu_wire::message::{
-    BlockRef, DeleteBlocks, EnclosedStream, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms,
-    ScrubBlocks, SetAside, TakeBack,
+    BlockRef, DeleteBlocks, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms, ScrubBlocks, SetAside,
+    TakeBack,
 };
 use support::{CLUSTER, Registry, SEEN, agents, config, member, until, within};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub const BLOCK: usize = 1_500_000;
 pub const GENERATION: u32 = 1;
 /// The label in the headers of the blocks.
-const LABEL: &[u8] = b"what the block is part of";
+pub const LABEL: &[u8] = b"what the block is part of";
 
 /// Seven agents, and a stripe of six blocks written to the first six through the streams.
 pub struct Stage {
@@ -41,7 +40,7 @@ pub struct Stage {
     pub digests: Vec<Option<[u8; 16]>>,
 }
 
-struct Bytes(Vec<u8>);
+pub struct Bytes(pub Vec<u8>);
 
 impl BlockSource for Bytes {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
@@ -80,7 +79,7 @@ impl Stage {
         Some(self.agents.get(node.0 as usize)?.control())
     }
 
-    fn programs(&self, plan: &Plan, job: u64) -> Vec<Program> {
+    pub fn programs(&self, plan: &Plan, job: u64) -> Vec<Program> {
         let peers = |node: NodeId| Some(self.agents.get(node.0 as usize)?.data());
         let context = ProgramContext {
             generations: &[],
@@ -243,20 +242,9 @@ async fn programs_for_others_and_calls_without_the_token_are_refused() {
     let mut agent = stage.conductor.agent(stage.agents[0].control()).unwrap();
     let programs = stage.programs(&encode_online(&stage.view).unwrap(), 3);
     let other: Vec<_> = programs.into_iter().filter(|p| p.node == NodeId(1)).collect();
-    let status = agent
-        .run(RunPrograms { programs: other, background: false, enclosed: Vec::new(), tickets: Vec::new() })
-        .await
-        .unwrap_err();
+    let status = agent.run(RunPrograms { programs: other, ..RunPrograms::default() }).await.unwrap_err();
     assert!(status.message().contains("N0"), "{}", status.message());
-    let status = agent
-        .run(RunPrograms {
-            programs: Vec::new(),
-            background: false,
-            enclosed: Vec::new(),
-            tickets: Vec::new(),
-        })
-        .await
-        .unwrap_err();
+    let status = agent.run(RunPrograms::default()).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
 
     let dir = tempfile::tempdir().unwrap();
@@ -271,105 +259,6 @@ async fn programs_for_others_and_calls_without_the_token_are_refused() {
     assert_eq!(status.code(), tonic::Code::Unauthenticated);
 }
 
-/// A short stripe, and the programs that write it; nobody listens where the nodes' slices would go.
-fn short_stripe(stage: &Stage, job: u64) -> (StripeView, Vec<Program>) {
-    let layout = Layout { block_bytes: 10_000, data_bytes: 35_000, ..stage.view.layout };
-    let view = StripeView { id: StripeId(10), layout, ..stage.view.clone() };
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).unwrap();
-    let context = ProgramContext {
-        generations: &[],
-        job: RunId(job),
-        view: &view,
-        generation: GENERATION,
-        window: (0, u64::MAX),
-        slice_bytes: 4096,
-        expect: &[],
-        label: LABEL,
-        peers: &|_| Some(nowhere),
-        resume_key: 0,
-    };
-    let programs = encode_online(&view).unwrap().programs(&context).unwrap();
-    (view, programs)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_short_stripe_needs_no_connections_for_its_slices() {
-    let stage = Stage::new().await;
-    let (view, programs) = short_stripe(&stage, 3);
-    let local =
-        ClientLocal::reading(|binding: &BlockBinding| Ok(Box::new(Bytes(data_block(binding.index.0)))));
-    let here = Context::new(DataPlane::client(member()), Arc::new(local));
-    let conducted = stage.conduct(programs.clone(), Some(here.clone())).await;
-    assert_eq!(conducted.fault, None);
-    assert_eq!(conducted.outcomes.iter().map(|outcome| outcome.written.len()).sum::<usize>(), 6);
-    let path = |index: u8| {
-        let id = BlockId { stripe: view.id, index: BlockIndex(index) };
-        block_path(stage.agents[usize::from(index)].dir(), id)
-    };
-    for index in 0..4 {
-        let file = std::fs::read(path(index)).unwrap();
-        let len = view.block_len(BlockIndex(index)) as usize;
-        assert_eq!(file[4096..4096 + len], data_block(index)[..len], "block {index}");
-    }
-
-    // A client that cannot read its object starts no program.
-    let failing = ClientLocal::reading(|binding: &BlockBinding| {
-        Err(Fault {
-            kind: FaultKind::Io,
-            node: NodeId::CLIENT,
-            block: Some(binding.id),
-            detail: "gone".into(),
-        })
-    });
-    let (_, programs) = short_stripe(&stage, 4);
-    let conducted = stage.conduct(programs, Some(Context { local: Arc::new(failing), ..here })).await;
-    let fault = conducted.fault.unwrap();
-    assert_eq!((fault.kind, fault.node, conducted.outcomes.len()), (FaultKind::Io, NodeId::CLIENT, 1));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn enclosed_slices_that_are_cut_changed_or_unexpected_are_refused() {
-    let stage = Stage::new().await;
-    let data = data_block(0)[..10_000].to_vec();
-    let slices = data.chunks(4096).zip([0u64, 4096, 8192]).flat_map(|(slice, offset)| {
-        let kind = Kind::Slice { vertex: Vertex(0), offset, zero: false };
-        [&Header::new(kind, 0, slice).encode(FrameVersion::NEWEST)[..], slice].concat()
-    });
-    let whole: Vec<u8> = slices.chain(bare(FrameVersion::NEWEST, Kind::End, 0)).collect();
-    let enclosed =
-        |frames: &[u8]| EnclosedStream { lane: 0, from: NodeId::CLIENT, frames: frames.to_vec().into() };
-    let mut changed = whole.clone();
-    changed[5000] ^= 1;
-    let stray = EnclosedStream { from: NodeId(3), ..enclosed(&whole) };
-    let cases = [
-        vec![enclosed(&whole[..9000])],
-        vec![enclosed(&changed)],
-        vec![enclosed(&whole), stray],
-        vec![enclosed(&whole), enclosed(&whole)],
-        vec![enclosed(&whole)],
-    ];
-    let block = BlockId { stripe: StripeId(10), index: BlockIndex(0) };
-    let path = block_path(stage.agents[0].dir(), block);
-    let last = cases.len() - 1;
-    for (case, enclosed) in cases.into_iter().enumerate() {
-        let (_, programs) = short_stripe(&stage, 5 + case as u64);
-        let programs = programs.into_iter().filter(|program| program.node == NodeId(0)).collect();
-        let mut agent = stage.conductor.agent(stage.agents[0].control()).unwrap();
-        let mut events = agent
-            .run(RunPrograms { programs, background: false, enclosed, tickets: Vec::new() })
-            .await
-            .unwrap()
-            .into_inner();
-        let outcome = loop {
-            if let RunEvent::Ended(outcome) = within(events.message()).await.unwrap().unwrap() {
-                break outcome;
-            }
-        };
-        assert_eq!(outcome.fault.is_none(), case == last, "case {case}: {outcome:?}");
-        assert_eq!(path.exists(), case == last, "case {case}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_caller_is_gone_is_cancelled() {
     let mut stage = Stage::new().await;
@@ -377,10 +266,7 @@ async fn a_run_whose_caller_is_gone_is_cancelled() {
     let programs: Vec<_> = stage.repair(2, 2).into_iter().filter(|p| p.node == NodeId(6)).collect();
     let mut agent = stage.conductor.agent(stage.agents[6].control()).unwrap();
     let unfinished = stage.path(6, 2).with_extension("tmp");
-    let call = agent
-        .run(RunPrograms { programs, background: true, enclosed: Vec::new(), tickets: Vec::new() })
-        .await
-        .unwrap();
+    let call = agent.run(RunPrograms { programs, background: true, ..RunPrograms::default() }).await.unwrap();
     let temp = || {
         let dir = unfinished.parent().unwrap();
         let entries = std::fs::read_dir(dir).map(|entries| entries.flatten().collect::<Vec<_>>());
@@ -473,7 +359,7 @@ async fn an_agent_told_to_stop_lets_go_of_its_folder_also_in_the_middle_of_a_run
     let programs: Vec<_> = stage.repair(2, 2).into_iter().filter(|p| p.node == NodeId(6)).collect();
     let mut agent = stage.conductor.agent(stage.agents[6].control()).unwrap();
     let mut events = agent
-        .run(RunPrograms { programs, background: true, enclosed: Vec::new(), tickets: Vec::new() })
+        .run(RunPrograms { programs, background: true, ..RunPrograms::default() })
         .await
         .unwrap()
         .into_inner();

@@ -2,5 +2,6 @@
 //! running them.
 
 mod agents;
+mod enclosed;
 mod support;
 mod updates;

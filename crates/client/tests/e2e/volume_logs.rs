@@ -1,11 +1,14 @@
-//! What nodes keep of the logs of volumes.
+//! What nodes keep of the logs of volumes, and repairs while these are written and brought into blocks.
 
 use std::time::Duration;
 
-use kintsu_wire::message::{Durability, NodeState};
+use kintsu_dag::NodeId;
+use kintsu_plan::Method;
+use kintsu_wire::message::{Durability, NodeState, RepairTarget};
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, RS};
-use crate::volumes::{Disk, SIZE};
+use crate::volumes::{BLOCK, Disk, SIZE};
 
 /// Files of a log go oldest first. One that holds what its node logged before it was away would keep all that come after it: the log
 /// stays large, and all stripes are committed again and again.
@@ -40,4 +43,43 @@ async fn a_node_that_was_away_forgets_what_others_log_now_though_logs_are_large(
         cluster.until_state(away, NodeState::Dead).await;
     }
     panic!("node {away} keeps what it logged");
+}
+
+/// A commit gives the blocks of a stripe a next generation between the moment when a repair reads its record and its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_repaired_while_its_volume_is_written_and_committed() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    for node in 0..2 {
+        cluster.kill(node).await;
+        cluster.until_state(node, NodeState::Dead).await;
+        let ended = CancellationToken::new();
+        let (repaired, committed, committer) = (ended.clone(), ended.clone(), client.clone());
+        let writing = tokio::spawn(async move {
+            while !repaired.is_cancelled() {
+                for stripe in (0..SIZE).step_by(4 * BLOCK as usize) {
+                    disk.write(stripe + BLOCK, 100).await;
+                }
+            }
+            disk
+        });
+        let committing = tokio::spawn(async move {
+            while !committed.is_cancelled() {
+                // What it cannot do now it leaves.
+                committer.commit_volume("disk", None).await.unwrap();
+            }
+        });
+        let repair =
+            client.repair(RepairTarget::Node(NodeId(node)), Method::Conventional, 4096).await.unwrap();
+        let report = cluster.finish(repair).await;
+        ended.cancel();
+        disk = writing.await.unwrap();
+        committing.await.unwrap();
+        assert!(report.failed.is_empty(), "{report:?}");
+        disk.check().await;
+        cluster.replace_dead_node(node).await;
+    }
+    disk.check().await;
 }

@@ -509,8 +509,7 @@ async fn bad_input_changes_nothing() {
     cluster.until("all blocks are deleted", || cluster.block_files().is_empty()).await;
 }
 
-/// Repairs and commits until nothing is left. A commit leaves a stripe with a lost data block, and one that is being repaired;
-/// a repair leaves a stripe that a commit changes meanwhile.
+/// Repairs and commits until nothing is left. A commit leaves a stripe with a lost data block, and one that is being repaired.
 async fn settle(cluster: &Cluster) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

@@ -12,6 +12,7 @@ use kintsu_wire::message::LostLog;
 use tokio::time::Instant;
 
 use super::guard::guarded;
+use super::turns::MOVES_AT_ONCE;
 use super::upgrade::check_volumes;
 use super::volumes::{has_log, record, relog, relog_or_abandon};
 use crate::cluster::Cluster;
@@ -26,8 +27,6 @@ const REST: Duration = Duration::from_secs(30);
 /// All rows are looked at again after this long though no node came or went: a repair may have given a block back to its
 /// home.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Logs that are moved at the same time.
-const AT_ONCE: usize = 8;
 /// Rows of a page.
 const PAGE: u64 = 1024;
 
@@ -77,7 +76,7 @@ pub async fn move_logs(cluster: &Arc<Cluster>) -> Result<Option<String>> {
             let held = holders.clone();
             let page = cluster.meta.off(move |meta| due(meta, &held, volume, first, PAGE)).await?;
             let stripes = page.due.into_iter().map(|stripe| move_log(cluster, &holders, volume, stripe));
-            let mut ended = futures::stream::iter(stripes).buffer_unordered(AT_ONCE);
+            let mut ended = futures::stream::iter(stripes).buffer_unordered(MOVES_AT_ONCE);
             while let Some(ended) = ended.next().await {
                 match ended {
                     Ok(done) => moved += u64::from(done),
@@ -104,6 +103,7 @@ async fn move_log(
     volume: u64,
     (index, stripe): (u64, StripeId),
 ) -> Result<bool> {
+    let _moving = cluster.turns.moving().await;
     let _turn = cluster.turns.of(stripe).await;
     // Its writer may have had it moved meanwhile.
     let held = holders.clone();

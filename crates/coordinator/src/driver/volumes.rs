@@ -5,8 +5,8 @@
 //! refuse the present epoch; then one that has the log gives it to those that have it not; then the row changes, with a new
 //! epoch (`docs/adr/0010-volumes.md`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,12 +18,12 @@ use kintsu_wire::message::{
     ReadUpdates, ReleaseUpdates, UpdatesOf, VolumeStripe,
 };
 use kintsu_wire::{AgentChannel, FolderId};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tonic::Status;
 
 use super::snapshots::{Ends, part};
 use super::upgrade::check_volumes;
-use crate::cluster::{Cluster, lock};
+use crate::cluster::Cluster;
 use crate::engine::members::Members;
 use crate::engine::stripe::Stripe;
 use crate::engine::volumes::Logged;
@@ -38,43 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// What is copied at once of a log.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What is known of logs beside the metadata, and whose turn it is to change them.
-#[derive(Default)]
-pub struct Turns {
-    /// One task at a time changes where a stripe is logged, commits it, or moves a data block of it.
-    stripes: Mutex<HashMap<StripeId, Arc<tokio::sync::Mutex<()>>>>,
-    /// While a snapshot of a volume is taken, no logs of its stripes change for writers.
-    cuts: Mutex<HashMap<u64, Arc<tokio::sync::RwLock<()>>>>,
-}
-
-impl Turns {
-    /// Waits for the turn on a stripe.
-    pub async fn of(&self, stripe: StripeId) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = lock(&self.stripes);
-            if turns.len() > 4096 {
-                turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            }
-            turns.entry(stripe).or_default().clone()
-        };
-        turn.lock_owned().await
-    }
-
-    /// Taken to write by who takes a snapshot of the volume, to read by who changes logs for its writer.
-    pub fn cut(&self, volume: u64) -> Arc<tokio::sync::RwLock<()>> {
-        let mut cuts = lock(&self.cuts);
-        if cuts.len() > 4096 {
-            cuts.retain(|_, cut| Arc::strong_count(cut) > 1);
-        }
-        cuts.entry(volume).or_default().clone()
-    }
-}
-
 /// Logs that were changed on nodes, which is not recorded yet; nobody else changes logs of the stripe until this is dropped.
 pub struct Changed {
     /// What is to be recorded.
     pub relogged: Relogged,
     _turn: OwnedMutexGuard<()>,
+    _moving: Option<OwnedSemaphorePermit>,
 }
 
 /// What a user of a volume asks for.
@@ -211,6 +180,7 @@ pub async fn carry(
     else {
         return Ok(None);
     };
+    let moving = cluster.turns.moving().await;
     let turn = cluster.turns.of(stripe).await;
     let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
     let Some((_, logs)) = cluster.meta.off(row).await? else { return Ok(None) };
@@ -220,7 +190,7 @@ pub async fn carry(
         return Ok(None);
     }
     let relogged = relog(cluster, volume, index, &landings).await?;
-    Ok(Some(Changed { relogged, _turn: turn }))
+    Ok(Some(Changed { relogged, _turn: turn, _moving: moving }))
 }
 
 /// Records what [`relog`] did.

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use kintsu_s3::EntityTags;
 use kintsu_wire::TrustedNetwork;
 
 use crate::units::{Bytes, parse_duration};
@@ -53,6 +54,10 @@ pub struct S3 {
     /// code are refused.
     #[arg(long = "class", value_name = "CLASS=CODE", value_parser = parse_class)]
     pub classes: Vec<(String, String)>,
+    /// What entity tags of objects are made of that come in one request: md5, which clients may compare, or crc64 (and the size),
+    /// which costs no time. An MD5 that a client sends is compared either way, and is the tag then.
+    #[arg(long, value_name = "KIND", value_enum, default_value = "md5")]
+    pub etags: Etags,
     /// Bytes of objects in memory; requests that need more wait.
     #[arg(long, value_name = "BYTES", default_value = "1GiB")]
     pub memory: Bytes,
@@ -74,6 +79,24 @@ pub struct S3 {
     /// At the end, wait this long for requests under way.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub wait: Duration,
+}
+
+/// What entity tags are made of.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Etags {
+    /// The MD5 of the bytes.
+    Md5,
+    /// Their CRC-64 and number, with -1 behind it.
+    Crc64,
+}
+
+impl From<Etags> for EntityTags {
+    fn from(etags: Etags) -> Self {
+        match etags {
+            Etags::Md5 => Self::Md5,
+            Etags::Crc64 => Self::Crc64,
+        }
+    }
 }
 
 fn parse_class(text: &str) -> Result<(String, String), String> {

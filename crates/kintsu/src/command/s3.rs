@@ -20,6 +20,7 @@ pub async fn run(args: S3, endpoint: Endpoint, json: bool) -> anyhow::Result<Exi
     let config = Config {
         code: args.code.clone(),
         classes: args.classes.iter().cloned().collect(),
+        tags: args.etags.into(),
         day: args.lifecycle_day,
         limits: Limits {
             connections: args.connections.into(),

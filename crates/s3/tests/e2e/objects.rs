@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use kintsu_client::PutOptions;
-use kintsu_s3::{Config, Limits};
+use kintsu_s3::{Config, EntityTags, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::site::{ALICE, Site, answer, noise, request};
+use crate::site::{ALICE, Answer, Site, answer, noise, request};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_comes_back_as_it_was_also_without_a_node() {
@@ -209,6 +209,48 @@ async fn a_storage_class_or_a_tag_of_the_bucket_chooses_the_code() {
     assert_eq!(site.get("/bucket?tagging").await.ok().elements("Value"), ["replication:n=3"]);
     site.call("DELETE", "/bucket?tagging", b"").await.ok();
     site.get("/bucket?tagging").await.is_error(404, "NoSuchTagSet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entity_tags_without_md5_tell_contents_apart() {
+    let site = Site::with(|config| Config { tags: EntityTags::Crc64, ..config }).await;
+    site.put("/bucket", b"").await.ok();
+    let tag = |answer: &Answer| answer.header("etag").unwrap().to_owned();
+    // In one piece, and as a stream.
+    for len in [0, 1000, 5 << 20] {
+        let (bytes, mut other) = (noise(len), noise(len));
+        let put = tag(&site.put("/bucket/k", &bytes).await.ok());
+        let (sums, parts) = put.trim_matches('"').split_once('-').unwrap();
+        assert!(sums.len() == 32 && parts == "1", "{put}");
+        assert_eq!(tag(&site.get("/bucket/k").await.ok()), put);
+        assert_eq!(site.get("/bucket?list-type=2").await.ok().elements("ETag"), [put.as_str()]);
+        assert_eq!(tag(&site.put("/bucket/k", &bytes).await.ok()), put, "the same bytes");
+        if let Some(last) = other.last_mut() {
+            *last ^= 1;
+            assert_ne!(tag(&site.put("/bucket/k", &other).await.ok()), put, "one bit");
+            let was = [("if-match", put.as_str())];
+            site.call_as(ALICE, "PUT", "/bucket/k", &was, b"").await.is_error(412, "PreconditionFailed");
+        }
+    }
+    // An MD5 that the client sends is compared, and is the tag.
+    let with = |md5: &'static str| [("content-md5", md5)];
+    let wrong = site.call_as(ALICE, "PUT", "/bucket/m", &with("XUFAKrxLKna5cZ2REBfFkg=="), b"hallo").await;
+    wrong.is_error(400, "BadDigest");
+    let right =
+        site.call_as(ALICE, "PUT", "/bucket/m", &with("XUFAKrxLKna5cZ2REBfFkg=="), b"hello").await.ok();
+    assert_eq!(tag(&right), "\"5d41402abc4b2a76b9719d911017c592\"");
+    // Objects of parts have tags made of those of their parts.
+    let mut wholes = Vec::new();
+    for bytes in [b"one", b"two"] {
+        let begun = site.call("POST", "/bucket/parts?uploads", b"").await.ok();
+        let upload = format!("/bucket/parts?uploadId={}", begun.elements("UploadId")[0]);
+        let part = tag(&site.put(&format!("{upload}&partNumber=1"), bytes).await.ok());
+        let part = format!("<Part><PartNumber>1</PartNumber><ETag>{part}</ETag></Part>");
+        let whole = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+        site.call("POST", &upload, whole.as_bytes()).await.ok();
+        wholes.push(tag(&site.get("/bucket/parts").await.ok()));
+    }
+    assert_ne!(wholes[0], wholes[1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

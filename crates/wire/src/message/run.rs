@@ -10,7 +10,7 @@ use crate::ticket::Ticket;
 
 /// Run these programs of one run; the reply streams until all have ended. Ending the call
 /// (cancelling it) aborts them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RunPrograms {
     /// All for the same node and run; one for each lane.
     pub programs: Vec<Program>,
@@ -22,9 +22,14 @@ pub struct RunPrograms {
     /// What the caller may do with the blocks that the programs read or write; a client or operator needs one for each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<Ticket>,
+    /// What the programs send to the caller is a part of the answer, and has no connections. They wait for nobody, and send little, to
+    /// the caller alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encloses: bool,
 }
 
-/// All slices that one node sends to another in a lane, in the call that starts the receiver's programs.
+/// All slices that one node sends to another in a lane, in the call that starts the receiver's programs, or in the answer to
+/// that which starts the sender's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnclosedStream {
     /// The lane.
@@ -52,6 +57,8 @@ pub enum RunEvent {
         /// Its progress, and what it waits for.
         standing: Standing,
     },
+    /// What the programs have sent to the caller, if it is enclosed; comes before their end, if they did not fail.
+    Enclosed(Vec<EnclosedStream>),
     /// All programs of the run have ended here.
     Ended(RunOutcome),
 }

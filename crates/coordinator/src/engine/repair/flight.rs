@@ -15,8 +15,9 @@ use kintsu_plan::{Assignment, Rates, Topology};
 /// A link gets more work while what is in flight on it takes less than this. It is long compared with the time that
 /// a repair takes to start and to end.
 const BUSY_SECONDS: u64 = 30;
-/// The same for a link whose rate is not known, in bytes.
-const BUSY_BYTES: u64 = 256 << 20;
+/// The same for a link whose rate is not known, in bytes: that of a node on loopback, where processors are the limit, and many
+/// repairs at once would only hold up users and each other.
+const BUSY_BYTES: u64 = 16 << 20;
 
 /// The bytes that a repair puts on each link.
 pub type LinkLoads = Vec<(Link, u64)>;
