@@ -52,7 +52,7 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     }
     let _once = Once { cluster, place: (node, id) };
     if is_back(FixedFault::ReportsBelieved) {
-        return flag(cluster, suspect, "as reported").await;
+        return flag(cluster, suspect, None, "as reported").await;
     }
     let _turn = cluster.doubts.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
     // A block that has moved or is gone by now is not lost.
@@ -62,16 +62,17 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
         stripe.map(|stripe| Ok((stripe, snapshot.fence(node)?))).transpose()
     };
     let Some((stripe, fence)) = cluster.meta.off(at_home).await? else { return Ok(false) };
-    let shown =
-        match verify(cluster, node, BlockRef { id, generation: stripe.generation_of(id.index) }).await? {
-            Err(fault) => doubt::unread(suspect, fault),
-            Ok(held) => {
-                let stripe = cluster.load(id.stripe).await?.map(|(stripe, _)| stripe);
-                doubt::reread(suspect, &held, stripe.as_ref())
-            }
-        };
+    let generation = stripe.generation_of(id.index);
+    let shown = match verify(cluster, node, BlockRef { id, generation }).await? {
+        Err(fault) => doubt::unread(suspect, fault),
+        Ok(held) => {
+            let stripe = cluster.load(id.stripe).await?.map(|(stripe, _)| stripe);
+            doubt::reread(suspect, &held, stripe.as_ref())
+        }
+    };
     match shown {
-        Shown::Lost(lost, detail) => flag(cluster, lost, &detail).await,
+        // A commit may have given it a next version meanwhile, which was not looked at.
+        Shown::Lost(lost, detail) => flag(cluster, lost, Some(generation), &detail).await,
         Shown::Sound => {
             tracing::info!("{id} on {node} was reported ({:?}), but is sound", suspect.why);
             cluster.meta.off(move |meta| meta.mark_found(&[(id, node)], Proof::Read, Some(fence))).await?;
@@ -148,12 +149,17 @@ async fn verify(cluster: &Arc<Cluster>, node: NodeId, block: BlockRef) -> Result
     Ok(answer(node, PATIENCE, &late, agent.verify(block)).await?.result)
 }
 
-async fn flag(cluster: &Arc<Cluster>, lost: LostBlock, detail: &str) -> Result<bool> {
-    let marked = cluster.meta.off(move |meta| meta.mark_lost(&[lost])).await?;
-    if !marked.is_empty() {
+async fn flag(
+    cluster: &Arc<Cluster>,
+    lost: LostBlock,
+    generation: Option<u32>,
+    detail: &str,
+) -> Result<bool> {
+    let marked = cluster.meta.off(move |meta| meta.mark_lost_of(lost, generation)).await?;
+    if marked {
         tracing::warn!("{} on {} is bad: {detail}", lost.id, lost.node);
     }
-    Ok(!marked.is_empty())
+    Ok(marked)
 }
 
 /// Lets a block be verified again when this is dropped.

@@ -16,13 +16,35 @@ use super::{Meta, Snapshot, record, tables};
 use crate::engine::census::Proof;
 use crate::error::{CoordinatorError, Result};
 
+/// A flag that a block gets or loses.
+struct Flag {
+    id: BlockId,
+    node: NodeId,
+    /// Why it is lost; `None`: it is not.
+    why: Option<FaultKind>,
+    /// The generation that was looked at, if another one is to keep its flag.
+    generation: Option<u32>,
+}
+
 impl Meta {
     /// Flags those of these blocks lost that still have the given home; returns them.
     ///
     /// # Errors
     /// The disk fails.
     pub fn mark_lost(&self, blocks: &[LostBlock]) -> Result<Vec<BlockId>> {
-        self.flag_all(blocks.iter().map(|b| (b.id, b.node, Some(byte_of(b.why)))), Proof::Read, None)
+        let flags =
+            blocks.iter().map(|b| Flag { id: b.id, node: b.node, why: Some(b.why), generation: None });
+        self.flag_all(flags, Proof::Read, None)
+    }
+
+    /// As [`Meta::mark_lost`]; with a generation only while the block has that one, since a later one was not looked at.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn mark_lost_of(&self, block: LostBlock, generation: Option<u32>) -> Result<bool> {
+        let LostBlock { id, node, why } = block;
+        let flag = Flag { id, node, why: Some(why), generation };
+        Ok(!self.flag_all(std::iter::once(flag), Proof::Read, None)?.is_empty())
     }
 
     /// Removes the lost flag from blocks that are sound at their homes, if `proof` clears the reason of the flag;
@@ -40,22 +62,23 @@ impl Meta {
         if is_back(FixedFault::ReportsBelieved) {
             return Ok(Vec::new());
         }
-        self.flag_all(blocks.iter().map(|&(id, node)| (id, node, None)), proof, since)
+        let flags = blocks.iter().map(|&(id, node)| Flag { id, node, why: None, generation: None });
+        self.flag_all(flags, proof, since)
     }
 
     fn flag_all(
         &self,
-        blocks: impl Iterator<Item = (BlockId, NodeId, Option<u8>)>,
+        flags: impl Iterator<Item = Flag>,
         proof: Proof,
         since: Option<Fence>,
     ) -> Result<Vec<BlockId>> {
-        let blocks: Vec<_> = blocks.collect();
-        if blocks.is_empty() {
+        let flags: Vec<_> = flags.collect();
+        if flags.is_empty() {
             return Ok(Vec::new());
         }
         self.write(|t| {
             let mut changed = Vec::new();
-            for (id, node, why) in blocks {
+            for Flag { id, node, why, generation } in flags {
                 if let Some(since) = since
                     && t.node(node)?.is_none_or(|record| record.wiping || record.fence() != since)
                 {
@@ -66,13 +89,16 @@ impl Meta {
                 let Some(block) = block.as_mut().filter(|b| b.node == node && b.digest.is_some()) else {
                     continue;
                 };
+                if generation.is_some_and(|generation| generation != block.generation) {
+                    continue;
+                }
                 if why.is_none() {
                     let was = t.lost.get((id.stripe.0, id.index.0))?.map(|row| row.value());
                     if !was.is_some_and(|why| proof.clears(kind_of(why))) {
                         continue;
                     }
                 }
-                t.flag(id.stripe, id.index, block, why)?;
+                t.flag(id.stripe, id.index, block, why.map(byte_of))?;
                 t.set_stripe(id.stripe, &stripe)?;
                 changed.push(id);
             }
