@@ -38,8 +38,10 @@ struct State {
     /// Those of them whose blocks were not read for that reason.
     left_aside: BTreeSet<NodeId>,
     nodes: Nodes,
-    shunned: BTreeSet<NodeId>,
-    bad: BTreeSet<(BlockId, NodeId)>,
+    /// Nodes that failed, and how at last.
+    shunned: BTreeMap<NodeId, String>,
+    /// Blocks that were bad, and how at last.
+    bad: BTreeMap<(BlockId, NodeId), String>,
     /// Last resort: nodes count as alive until tried, even if the coordinator reports them dead.
     desperate: bool,
 }
@@ -58,8 +60,8 @@ impl Avoid {
             nodes,
             slow: BTreeMap::new(),
             left_aside: BTreeSet::new(),
-            shunned: BTreeSet::new(),
-            bad: BTreeSet::new(),
+            shunned: BTreeMap::new(),
+            bad: BTreeMap::new(),
             desperate: false,
         };
         let state = Mutex::new(state);
@@ -121,7 +123,15 @@ impl Avoid {
     pub(crate) fn usable(&self, block: BlockId, node: NodeId) -> bool {
         let state = self.state();
         let alive = state.nodes.get(&node).is_some_and(|n| n.alive || state.desperate);
-        alive && !state.shunned.contains(&node) && !state.bad.contains(&(block, node))
+        alive && !state.shunned.contains_key(&node) && !state.bad.contains_key(&(block, node))
+    }
+
+    /// Why a block cannot be read on a node, as far as this read knows; `None` if it can.
+    pub(crate) fn why_not(&self, block: BlockId, node: NodeId) -> Option<String> {
+        let state = self.state();
+        let failed = state.bad.get(&(block, node)).or_else(|| state.shunned.get(&node)).cloned();
+        let alive = state.nodes.get(&node).is_some_and(|n| n.alive || state.desperate);
+        failed.or_else(|| (!alive).then(|| format!("{node} counts as dead")))
     }
 
     /// Where a node listens.
@@ -163,10 +173,10 @@ impl Avoid {
         let mut state = self.state();
         match (fault.kind, fault.block) {
             (FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io, Some(block)) => {
-                state.bad.insert((block, fault.node))
+                state.bad.insert((block, fault.node), fault.to_string()).is_none()
             }
             (FaultKind::Aborted, _) => false,
-            _ => state.shunned.insert(fault.node),
+            _ => state.shunned.insert(fault.node, fault.to_string()).is_none(),
         }
     }
 
@@ -231,5 +241,10 @@ mod tests {
         assert!(avoid.usable(block(0), NodeId(3)));
         assert!(avoid.blame(&fault(FaultKind::Lost, 3, None)));
         assert!(!avoid.usable(block(0), NodeId(3)));
+        let why = |b, node| avoid.why_not(block(b), NodeId(node));
+        assert_eq!(why(0, 1).unwrap(), "Corrupt on N1: ");
+        assert_eq!((why(1, 1), why(1, 2)), (None, None));
+        assert_eq!(why(1, 3).unwrap(), "Lost on N3: ");
+        assert_eq!(why(1, 4).unwrap(), "N4 counts as dead");
     }
 }

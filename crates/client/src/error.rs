@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kintsu_dag::NodeId;
+use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::PlanError;
 use kintsu_wire::message::{Fault, StripeInfo};
 use tonic::{Code, Status};
@@ -111,15 +111,22 @@ impl ClientError {
         Self::Unreachable(format!("no coordinator answers at {endpoint} ({reason}); {}", advice(reason)))
     }
 
-    /// Adds the object and stripe to a planner's error.
-    pub(crate) fn about(self, name: &str, stripe: &StripeInfo) -> Self {
+    /// Adds the object, the stripe and what is wrong with its blocks to a planner's error. `why_not`: why a block cannot be
+    /// read on its node; `None` if it can.
+    pub(crate) fn about(
+        self,
+        name: &str,
+        stripe: &StripeInfo,
+        why_not: impl Fn(BlockId, NodeId) -> Option<String>,
+    ) -> Self {
+        let Self::Unrecoverable(why) = self else { return self };
         let note = if stripe.encoded { "" } else { " (it has no parity yet: see `kintsu encode`)" };
-        match self {
-            Self::Unrecoverable(why) => {
-                Self::Unrecoverable(format!("{name}, stripe {}: {why}{note}", stripe.id))
-            }
-            other => other,
-        }
+        let wrong = stripe.blocks.iter().flatten().filter_map(|place| {
+            let lost = || format!("flagged lost on {}", place.node);
+            let why = if place.lost { Some(lost()) } else { why_not(place.id, place.node) };
+            Some(format!("; {}: {}", place.id.index, why?))
+        });
+        Self::Unrecoverable(format!("{name}, stripe {}: {why}{note}{}", stripe.id, wrong.collect::<String>()))
     }
 
     /// Adds the nodes that a read left aside because they were slow.

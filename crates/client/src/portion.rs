@@ -238,7 +238,8 @@ impl Portion {
         let method = self.method.or(self.direct.then_some(Method::Conventional));
         let slice_bytes = self.client.slice_bytes;
         let choice = Choice { view, topology: &topology, unavailable: &unavailable, method, slice_bytes };
-        choice.of(span).map_err(|e| ClientError::from(e).about(&self.name, &self.stripe))
+        let why_not = |block, node| self.avoid.why_not(block, node);
+        choice.of(span).map_err(|e| ClientError::from(e).about(&self.name, &self.stripe, why_not))
     }
 
     /// The stripe without what cannot be read, and without slow nodes as far as it can be read without them; and the
