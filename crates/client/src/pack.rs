@@ -2,8 +2,8 @@
 //!
 //! A put that comes while this client writes no other small object is written at once, by itself. Those that come meanwhile
 //! wait, and when a write ends, all that wait begin as the next one. There is no timer: a put never waits for one that has not
-//! come. Two writes are under way at most, the second only if it is not much smaller than the first, since what comes
-//! meanwhile could have gone along with it.
+//! come, if nothing else is written. Two writes are under way at most, the second only if it is about as large as those
+//! before it: writers whose objects were just written send their next ones now, and a small write costs as much as a large one.
 //!
 //! Invariants: a member is acknowledged when the transaction that made it visible is durable, and not before; what
 //! becomes of one member does not depend on the others, except that an error of the whole write is an error of each.
@@ -60,6 +60,8 @@ pub(crate) struct Packs(Mutex<HashMap<Kind, Line>>);
 struct Line {
     /// Of each write under way, how many objects it has.
     writing: Vec<usize>,
+    /// How many those had that began lately: the most, a quarter less with each that begins.
+    usual: usize,
     waiting: VecDeque<Small>,
 }
 
@@ -117,11 +119,12 @@ impl Line {
         let mut begun = Vec::new();
         while self.writing.len() < WRITES {
             self.waiting.retain(|small| !small.tell.is_closed());
-            let under_way = self.writing.iter().max().copied().unwrap_or(0);
-            if self.waiting.is_empty() || 2 * self.waiting.len() < under_way {
+            let alone = self.writing.is_empty();
+            if self.waiting.is_empty() || (!alone && self.waiting.len() < self.usual) {
                 break;
             }
             let members = self.next(most_bytes);
+            self.usual = members.len().max(self.usual - self.usual.div_ceil(4));
             self.writing.push(members.len());
             begun.push(members);
         }

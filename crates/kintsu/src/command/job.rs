@@ -276,18 +276,33 @@ fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
         return print_failures(report);
     }
     let method = report.method.map(|m| format!(" by {m}")).unwrap_or_default();
-    output::line(&format!(
-        "{what}{method}: {} block(s) in {:.2} s; {} read, {} moved, {} of it across racks",
-        report.blocks,
-        report.seconds,
-        human(report.bytes_read),
-        human(report.bytes_moved),
-        human(report.bytes_across_racks)
-    ))?;
-    print_recovery(report)?;
     if report.blocks_checked > 0 {
-        output::line(&format!("{} block(s) checked, {} bad", report.blocks_checked, report.bad.len()))?;
+        output::line(&format!(
+            "{what}: {} block(s) checked in {:.2} s, {} bad; {} read",
+            report.blocks_checked,
+            report.seconds,
+            report.bad.len(),
+            human(report.bytes_read)
+        ))?;
+        if report.blocks > 0 {
+            output::line(&format!(
+                "repaired{method}: {} block(s); {} moved, {} of it across racks",
+                report.blocks,
+                human(report.bytes_moved),
+                human(report.bytes_across_racks)
+            ))?;
+        }
+    } else {
+        output::line(&format!(
+            "{what}{method}: {} block(s) in {:.2} s; {} read, {} moved, {} of it across racks",
+            report.blocks,
+            report.seconds,
+            human(report.bytes_read),
+            human(report.bytes_moved),
+            human(report.bytes_across_racks)
+        ))?;
     }
+    print_recovery(report)?;
     for bad in &report.bad {
         output::line(&format!("bad: {} on {}: {}", bad.id, bad.node, bad.detail))?;
     }
