@@ -21,7 +21,7 @@ summary() {
             [ "$status" != 0 ] || status=1
         fi
     fi
-    printf '\nnot run by this command:\n  the hazards of repairs beside a real HDFS, its other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
+    printf '\nnot run by this command:\n  beside a real HDFS what takes minutes (hazards of hand-overs and of waiting blocks, reported losses, the codec jar), the other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
     rm -f "$said"
     exit "$status"
 }

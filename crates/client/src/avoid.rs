@@ -121,9 +121,7 @@ impl Avoid {
 
     /// Whether a block may be read on a node, as far as this read knows.
     pub(crate) fn usable(&self, block: BlockId, node: NodeId) -> bool {
-        let state = self.state();
-        let alive = state.nodes.get(&node).is_some_and(|n| n.alive || state.desperate);
-        alive && !state.shunned.contains_key(&node) && !state.bad.contains_key(&(block, node))
+        self.why_not(block, node).is_none()
     }
 
     /// Why a block cannot be read on a node, as far as this read knows; `None` if it can.

@@ -27,10 +27,24 @@ impl Lease {
     }
 
     /// Waits until the coordinator says that the put was undone; for ever if that never happens.
-    pub(crate) async fn lost(&mut self) -> ClientError {
+    async fn lost(&mut self) -> ClientError {
         match (&mut self.lost).await {
             Ok(error) => error,
             Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Does a part of the put.
+    ///
+    /// # Errors
+    /// Those of the part, and at once the loss of the lease.
+    pub(crate) async fn during<T>(
+        &mut self,
+        part: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        tokio::select! {
+            done = part => done,
+            lost = self.lost() => Err(lost),
         }
     }
 

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::checksum::Running;
-use crate::write::{Begun, Finish, PutOptions, Writes, give_up_at_last};
+use crate::write::{Begun, Finish, PutOptions, Writes};
 use crate::{Client, ClientError, ReadAt};
 
 /// Objects up to this many bytes are small.
@@ -254,11 +254,7 @@ impl Client {
         let source: Arc<dyn ReadAt> = Arc::new(bytes.freeze());
         let tell = |_| {};
         let mut writes = Writes::new(put, &tell);
-        tokio::select! {
-            written = writes.all(&source, grants) => written?,
-            lost = lease.lost() => return Err(lost),
-        }
-        let mut rewritten = HashMap::new();
+        lease.during(writes.all(&source, grants)).await?;
         loop {
             let end = |small: &Small| MemberEnd { given_up: small.tell.is_closed(), ..small.end.clone() };
             let commit = CommitPack {
@@ -281,11 +277,7 @@ impl Client {
                 }
                 PackReply::Refused(refused) => refused,
             };
-            give_up_at_last(&mut rewritten, &refused)?;
-            tokio::select! {
-                written = writes.again(&source, refused) => written?,
-                lost = lease.lost() => return Err(lost),
-            }
+            lease.during(writes.again(&source, refused)).await?;
         }
     }
 }

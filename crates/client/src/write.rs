@@ -184,11 +184,7 @@ impl Client {
             self.begin((name, volume), &options, Some(size)).await?;
         let tell = |done: u64| progress(done.min(size), size);
         let mut writes = Writes::new(put, &tell);
-        tokio::select! {
-            written = writes.all(&source, grants) => written?,
-            lost = lease.lost() => return Err(lost),
-        }
-        let mut rewritten = HashMap::new();
+        lease.during(writes.all(&source, grants)).await?;
         loop {
             source.check_unchanged()?;
             let refused = match self.commit(&writes, size, finish).await? {
@@ -200,11 +196,7 @@ impl Client {
                 CommitReply::Refused(refused) => refused,
                 CommitReply::Unmet(_) => return Err(unmet()),
             };
-            give_up_at_last(&mut rewritten, &refused)?;
-            tokio::select! {
-                written = writes.again(&source, refused) => written?,
-                lost = lease.lost() => return Err(lost),
-            }
+            lease.during(writes.again(&source, refused)).await?;
         }
     }
 
@@ -269,10 +261,7 @@ impl Client {
         let at_once = feed.at_once();
         let written =
             async { tokio::try_join!(feed.run(queue), writes.stream(first, pieces, grants, at_once)) };
-        let ((), size) = tokio::select! {
-            written = written => written?,
-            lost = lease.lost() => return Err(lost),
-        };
+        let ((), size) = lease.during(written).await?;
         match self.commit(&writes, size, finish).await? {
             CommitReply::Visible(object) => {
                 lease.fulfilled();
@@ -382,11 +371,8 @@ fn stripe_bytes(k: usize, block: u64) -> Result<usize, ClientError> {
     })
 }
 
-/// Counts how often each stripe (named by its first byte in the object) was refused; fails beyond the limit.
-pub(crate) fn give_up_at_last(
-    counts: &mut HashMap<u64, usize>,
-    refused: &[RefusedStripe],
-) -> Result<(), ClientError> {
+/// Counts how often each stripe was refused; fails beyond the limit.
+fn give_up_at_last(counts: &mut HashMap<u64, usize>, refused: &[RefusedStripe]) -> Result<(), ClientError> {
     if refused.is_empty() {
         return Err(ClientError::Corrupt("expected the stripes that a commit refuses, got none".into()));
     }
@@ -407,13 +393,15 @@ pub(crate) struct Writes<'a, T> {
     put: Arc<Put>,
     /// Written stripes that the coordinator has not been told of yet.
     untold: Vec<WrittenStripe>,
+    /// How often each stripe, named by its first byte in the object, was refused.
+    refused: HashMap<u64, usize>,
     /// Gets the bytes done.
     tell: &'a T,
 }
 
 impl<'a, T> Writes<'a, T> {
     pub(crate) fn new(put: Arc<Put>, tell: &'a T) -> Self {
-        Self { put, untold: Vec::new(), tell }
+        Self { put, untold: Vec::new(), refused: HashMap::new(), tell }
     }
 
     /// The number of the put.
@@ -492,12 +480,13 @@ impl<T: Fn(u64)> Writes<'_, T> {
         RunningWrite::start(StripeWrite::new(self.put.clone(), grant, source).write())
     }
 
-    /// Rewrites the stripes that a commit refused.
+    /// Rewrites the stripes that a commit refused; fails if that is in vain again and again.
     pub(crate) async fn again(
         &mut self,
         source: &Arc<dyn ReadAt>,
         refused: Vec<RefusedStripe>,
     ) -> Result<(), ClientError> {
+        give_up_at_last(&mut self.refused, &refused)?;
         let gone: HashSet<_> = refused.iter().map(|stripe| stripe.grant.id).collect();
         self.untold.retain(|written| !gone.contains(&written.id));
         let (mut under_way, mut rest) = (VecDeque::new(), refused.into_iter());
