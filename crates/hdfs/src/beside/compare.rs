@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_plan::{Plan, StripeView};
+use kintsu_plan::{Plan, StripeView, Topology};
 use kintsu_store::Digest;
 use kintsu_wire::message::FaultKind;
 
@@ -29,7 +29,8 @@ pub(super) enum Compared {
     Wrong(String),
 }
 
-/// Compares a staged block with its group, once for each staged block. Where a digest was recorded, that proves it.
+/// Compares a staged block with its group: once, and again when a block can be read that took no part, as its agent was not
+/// there or its DataNode was gone. Where a digest was recorded, that proves it.
 ///
 /// # Errors
 /// `Parity` if the stored blocks contradict each other and it cannot be known which is wrong; those of calls and runs.
@@ -46,24 +47,29 @@ pub(super) async fn compare(
             false => Compared::Wrong(format!("its digest is not {recorded}, which was recorded")),
         });
     }
-    if let Some(proved) = shared.memory().compared(staged) {
-        return Ok(Compared::Sound { proved });
-    }
-    let sound = |proved| {
-        shared.memory().keep_compared(staged, proved);
-        Ok(Compared::Sound { proved })
-    };
     let mut expect = vec![None; usize::from(id.index.0) + 1];
     expect[usize::from(id.index.0)] = Some(staged.held.digest);
     loop {
-        let Some((at, view, plan)) = planned(shared, group, staged, members)? else { return sound(false) };
+        let (view, topology) = seen(shared, group, staged, members);
+        let there = view.available();
+        if let Some(proved) = shared.memory().compared(staged, &there) {
+            return Ok(Compared::Sound { proved });
+        }
+        let sound = |proved| {
+            shared.memory().keep_compared(staged, &there, proved);
+            Ok(Compared::Sound { proved })
+        };
+        let Some((at, plan)) = planned(group, staged, &view, &topology)? else { return sound(false) };
         let ended = conduct(shared, group, &view, members, (&plan, &expect, COMPARE)).await?;
         let Some(fault) = ended.fault else { return sound(true) };
         let damaged = matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale);
         match fault.block.map(|block| block.index).filter(|_| damaged) {
             None => return Err(fault.into()),
             Some(index) if index == id.index => return Ok(Compared::Wrong(fault.detail)),
-            Some(index) if index != at => shared.memory().unreadable(group.id, index),
+            Some(index) if index != at => {
+                shared.memory().unreadable(group.id, index);
+                tell(shared, group, index).await;
+            }
             // Either its bytes are rotten, or some block is wrong.
             Some(_) => {
                 if !wrong(shared, group, &view, id.index).await? {
@@ -75,44 +81,62 @@ pub(super) async fn compare(
     }
 }
 
-/// The block to compare, and the plan that computes it from all others; `None` if no more blocks are stored than needed: those from
-/// which the staged block was computed agree with it whatever they are.
-fn planned(
+/// The group as it can be read now, with the staged block in its place, and the agents.
+fn seen(
     shared: &Shared,
     group: &Group,
     staged: &Staged,
     members: &BTreeMap<NodeId, Member>,
-) -> Result<Option<(BlockIndex, StripeView, Plan)>, HdfsError> {
+) -> (StripeView, Topology) {
     let (live, gone, bad) = {
         let memory = shared.memory();
         (memory.live.clone(), memory.gone.clone(), memory.bad(group.id))
     };
     let topology = scene::topology(members, &live, &gone);
     let mut view = scene::damaged(group, &[], members, &topology, &BTreeSet::new()).view;
-    for index in &bad {
-        if let Some(home) = view.homes.get_mut(usize::from(index.0)) {
-            *home = None;
-        }
+    let homes = bad.into_iter().map(|index| (index, None));
+    for (index, home) in homes.chain([(staged.held.id.index, Some(staged.node))]) {
+        set_home(&mut view, index, home);
     }
+    (view, topology)
+}
+
+fn set_home(view: &mut StripeView, index: BlockIndex, home: Option<NodeId>) {
+    if let Some(place) = view.homes.get_mut(usize::from(index.0)) {
+        *place = home;
+    }
+}
+
+/// The block to compare, and the plan that computes it from all others; `None` if no more blocks are stored than needed: those from
+/// which the staged block was computed agree with it whatever they are.
+fn planned(
+    group: &Group,
+    staged: &Staged,
+    view: &StripeView,
+    topology: &Topology,
+) -> Result<Option<(BlockIndex, Plan)>, HdfsError> {
     let index = staged.held.id.index;
     let mut stored = view.clone();
-    for (view, home) in [(&mut view, Some(staged.node)), (&mut stored, None)] {
-        if let Some(place) = view.homes.get_mut(usize::from(index.0)) {
-            *place = home;
-        }
-    }
+    set_home(&mut stored, index, None);
     // A parity block is as long as any, so all bytes are compared.
     let there = view.available();
     let parities = there.iter().rev().filter(|other| usize::from(other.0) >= group.policy.code.k());
     for at in parities.filter(|other| **other != index) {
-        if kintsu_plan::compare(&stored, &topology, *at)?.is_none() {
+        if kintsu_plan::compare(&stored, topology, *at)?.is_none() {
             continue;
         }
-        if let Some(plan) = kintsu_plan::compare(&view, &topology, *at)? {
-            return Ok(Some((*at, view, plan)));
+        if let Some(plan) = kintsu_plan::compare(view, topology, *at)? {
+            return Ok(Some((*at, plan)));
         }
     }
     Ok(None)
+}
+
+/// Says that a stored block cannot be read, or is wrong.
+async fn tell(shared: &Shared, group: &Group, index: BlockIndex) {
+    let holder = group.holders.get(&index).and_then(|holders| holders.first());
+    let datanode = holder.map(|holder| address(&holder.datanode)).unwrap_or_default();
+    shared.tell(Event::Wrong { block: group.name(index), datanode }).await;
 }
 
 /// Whether some of the stored blocks that took part cannot be read, or are wrong: these are not used any more. The coordinator reads all of
@@ -142,10 +166,8 @@ pub(super) async fn wrong(
         }
     };
     for index in &found {
-        let holder = stored.holders.get(index).and_then(|holders| holders.first());
-        let datanode = holder.map(|holder| address(&holder.datanode)).unwrap_or_default();
         shared.memory().wrong(group.id, *index);
-        shared.tell(Event::Wrong { block: group.name(*index), datanode }).await;
+        tell(shared, group, *index).await;
     }
     Ok(!found.is_empty())
 }

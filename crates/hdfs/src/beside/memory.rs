@@ -41,8 +41,18 @@ pub(super) struct Memory {
     barred: BTreeMap<(u64, NodeId), Instant>,
     /// Internal blocks that cannot be read, or are wrong.
     bad: BTreeMap<BlockId, Instant>,
-    /// Staged blocks that were compared with their groups: their digests, and whether that proved them.
-    compared: BTreeMap<BlockId, ([u8; 16], bool)>,
+    /// Staged blocks that were compared with their groups.
+    compared: BTreeMap<BlockId, Comparison>,
+}
+
+/// What a staged block was compared with.
+struct Comparison {
+    /// The digest that it had.
+    digest: [u8; 16],
+    /// The blocks that took part.
+    with: BTreeSet<BlockIndex>,
+    /// Whether that proved it.
+    proved: bool,
 }
 
 impl Memory {
@@ -119,15 +129,23 @@ impl Memory {
         of_group.filter(|(_, until)| **until > Instant::now()).map(|(id, _)| id.index).collect()
     }
 
-    /// Whether this staged block was compared with its group, and whether that proved it.
-    pub fn compared(&self, staged: &Staged) -> Option<bool> {
-        let (digest, proved) = self.compared.get(&staged.held.id)?;
-        (*digest == staged.held.digest).then_some(*proved)
+    /// Whether that proved this staged block, if it was compared with all of these blocks of its group.
+    pub fn compared(&self, staged: &Staged, with: &[BlockIndex]) -> Option<bool> {
+        let known = self.compared.get(&staged.held.id)?;
+        let all = with.iter().all(|index| known.with.contains(index));
+        (known.digest == staged.held.digest && all).then_some(known.proved)
     }
 
-    /// It was compared.
-    pub fn keep_compared(&mut self, staged: &Staged, proved: bool) {
-        self.compared.insert(staged.held.id, (staged.held.digest, proved));
+    /// It was compared with these. That it was with others before stays so.
+    pub fn keep_compared(&mut self, staged: &Staged, with: &[BlockIndex], proved: bool) {
+        let digest = staged.held.digest;
+        let new = || Comparison { digest, with: BTreeSet::new(), proved: false };
+        let known = self.compared.entry(staged.held.id).or_insert_with(new);
+        if known.digest != digest {
+            *known = new();
+        }
+        known.with.extend(with);
+        known.proved |= proved;
     }
 
     /// It is no longer there.
@@ -142,6 +160,8 @@ fn block(group: u64, index: BlockIndex) -> BlockId {
 
 #[cfg(test)]
 mod tests {
+    use kintsu_wire::message::HeldBlock;
+
     use super::*;
 
     /// As if so much time had passed.
@@ -149,6 +169,26 @@ mod tests {
         let Memory { resting, barred, bad, .. } = memory;
         let all = resting.values_mut().chain(barred.values_mut()).chain(bad.values_mut());
         all.for_each(|until| *until -= by);
+    }
+
+    #[test]
+    fn a_block_is_compared_again_when_another_can_be_read() {
+        let (mut memory, [a, b, c]) = (Memory::default(), [0, 1, 2].map(BlockIndex));
+        let staged = |digest| {
+            let held = HeldBlock { id: block(16, c), generation: 1001, len: 7, digest: [digest; 16] };
+            Staged { node: NodeId(1), held }
+        };
+        memory.keep_compared(&staged(1), &[a, c], false);
+        assert_eq!(memory.compared(&staged(1), &[c]), Some(false));
+        assert_eq!(memory.compared(&staged(1), &[a, b, c]), None, "another block is there");
+        assert_eq!(memory.compared(&staged(2), &[a, c]), None, "it was rebuilt with other bytes");
+        memory.keep_compared(&staged(1), &[b, c], true);
+        assert_eq!(memory.compared(&staged(1), &[a, b, c]), Some(true), "each with some");
+        memory.keep_compared(&staged(2), &[c], false);
+        assert_eq!(memory.compared(&staged(2), &[c]), Some(false));
+        assert_eq!(memory.compared(&staged(2), &[b, c]), None);
+        memory.dropped(&staged(2));
+        assert_eq!(memory.compared(&staged(2), &[c]), None);
     }
 
     #[test]

@@ -21,17 +21,16 @@ fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
     add_wide_policy(&hdfs);
     hdfs.put_into("/wide", 4 * MIB, std::slice::from_ref(&wide));
     let (watching, at) = coordinator(&hdfs, "127.0.0.1:0");
-    let _agents: Vec<Daemon> = (0..hdfs.nodes).map(|i| agent(&hdfs, &at, i)).collect();
+    let mut agents: Vec<Daemon> = (0..hdfs.nodes).map(|i| agent(&hdfs, &at, i)).collect();
 
     // A DataNode that comes back before the NameNode calls it dead: nothing is handed over.
     let wide_holders = hdfs.groups(WIDE).remove(0).holders;
     let holds_wide =
         |i: &u32| wide_holders.values().flatten().any(|holder| hdfs.number(&holder.datanode) == *i);
     let node = (0..hdfs.nodes).filter(holds_wide).max_by_key(|i| hdfs.blocks_on(PATH, *i)).unwrap();
-    let lost = hdfs.blocks_on(PATH, node);
-    let all = lost + hdfs.blocks_on(WIDE, node);
+    let all = hdfs.blocks_on(PATH, node) + hdfs.blocks_on(WIDE, node);
     hdfs.kill_datanode(node);
-    wait("all lost blocks to be staged", || of(PATH, watching.events("staged")).len() >= lost);
+    wait("all lost blocks to be staged", || watching.events("staged").len() >= all);
     assert!(watching.events("gone")[0]["why"].as_str().unwrap().contains("refuses connections"));
     assert!(
         hdfs.groups(PATH).iter().all(|group| group.missing().is_empty()),
@@ -39,18 +38,22 @@ fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
     );
     a_lost_block_comes_along_a_chain(&hdfs, &at, node, &file.1);
     hdfs.start_datanode(node);
-    wait("the staged blocks to be dropped", || of(PATH, watching.events("dropped")).len() >= lost);
+    wait("the staged blocks to be dropped", || watching.events("dropped").len() >= all);
     assert_eq!(watching.events("counted"), Vec::<Value>::new());
 
-    // It goes for good, and a block that is left was changed together with its checksums. The coordinator is killed while blocks
-    // are staged: the next one finds them beside the agents.
+    // It goes for good, and a block that is left was changed together with its checksums. The agent beside that one is away while
+    // the lost blocks are rebuilt and compared: they are compared once more when it is there. The coordinator is killed while
+    // blocks are staged: the next one finds them beside the agents.
     let held = |index: &u8| stored(&hdfs, WIDE, *index).1 != node;
     let changed = (0..5).find(held).unwrap();
-    let (spoilt, ..) = stored(&hdfs, WIDE, changed);
+    let (spoilt, beside, _) = stored(&hdfs, WIDE, changed);
     flip(&spoilt, 1_234_567);
     let undo = sign_again(&spoilt, 1_234_567);
+    let away = &mut agents[beside as usize];
+    away.end();
     hdfs.kill_datanode(node);
-    wait("all lost blocks to be staged again", || of(PATH, watching.events("staged")).len() >= 2 * lost);
+    wait("all lost blocks to be staged again", || watching.events("staged").len() >= 2 * all);
+    *away = agent(&hdfs, &at, beside);
     wait("the wrong block to be found", || !watching.events("wrong").is_empty());
     assert_eq!(watching.events("wrong")[0]["index"], json!(changed));
     // The address is free only when the first one has ended.
