@@ -1,8 +1,10 @@
 //! A staged block is compared with the rest of its group before it is handed over: nothing in HDFS ever does that, so a
 //! block rebuilt from wrong bytes under valid checksums would be kept for ever.
 //!
-//! The agents compute one stored block from the staged block and all others ([`kintsu_plan::compare`]), and the agent at the
-//! end of the path compares. Only if that fails the coordinator itself reads the group, to find out which block is wrong.
+//! The agents compute one stored block from all other stored ones ([`kintsu_plan::compare`]), and once more from these and the staged
+//! block; the agent at the end of each path compares. Once would not do: a staged block that was rebuilt from a wrong one is wrong in the
+//! same places, and for some choices of helpers both errors cancel in the sum. Only if one of them fails the coordinator itself reads
+//! the group, to find out which block is wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,9 +61,13 @@ pub(super) async fn compare(
             shared.memory().keep_compared(staged, &there, proved);
             Ok(Compared::Sound { proved })
         };
-        let Some((at, plan)) = planned(group, staged, &view, &topology)? else { return sound(false) };
-        let ended = conduct(shared, group, &view, members, (&plan, &expect, COMPARE)).await?;
-        let Some(fault) = ended.fault else { return sound(true) };
+        let Some((at, plans)) = planned(group, staged, &view, &topology)? else { return sound(false) };
+        let [without, with] = &plans;
+        let run = async |(view, plan): &(StripeView, Plan)| {
+            conduct(shared, group, view, members, (plan, &expect, COMPARE)).await
+        };
+        let (without, with) = tokio::try_join!(run(without), run(with))?;
+        let Some(fault) = without.fault.or(with.fault) else { return sound(true) };
         let damaged = matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale);
         match fault.block.map(|block| block.index).filter(|_| damaged) {
             None => return Err(fault.into()),
@@ -107,26 +113,24 @@ fn set_home(view: &mut StripeView, index: BlockIndex, home: Option<NodeId>) {
     }
 }
 
-/// The block to compare, and the plan that computes it from all others; `None` if no more blocks are stored than needed: those from
-/// which the staged block was computed agree with it whatever they are.
+/// The block to compare, and the plans that compute it: from all other stored blocks, and with the staged one, each with what can be
+/// read. `None` if no more blocks are stored than needed: those from which the staged block was computed agree with it
+/// whatever they are.
 fn planned(
     group: &Group,
     staged: &Staged,
     view: &StripeView,
     topology: &Topology,
-) -> Result<Option<(BlockIndex, Plan)>, HdfsError> {
+) -> Result<Option<(BlockIndex, [(StripeView, Plan); 2])>, HdfsError> {
     let index = staged.held.id.index;
     let mut stored = view.clone();
     set_home(&mut stored, index, None);
     // A parity block is as long as any, so all bytes are compared.
-    let there = view.available();
-    let parities = there.iter().rev().filter(|other| usize::from(other.0) >= group.policy.code.k());
-    for at in parities.filter(|other| **other != index) {
-        if kintsu_plan::compare(&stored, topology, *at)?.is_none() {
-            continue;
-        }
-        if let Some(plan) = kintsu_plan::compare(view, topology, *at)? {
-            return Ok(Some((*at, plan)));
+    let there = stored.available();
+    for at in there.into_iter().rev().filter(|other| usize::from(other.0) >= group.policy.code.k()) {
+        let plan = |view: &StripeView| kintsu_plan::compare(view, topology, at);
+        if let (Some(without), Some(with)) = (plan(&stored)?, plan(view)?) {
+            return Ok(Some((at, [(stored, without), (view.clone(), with)])));
         }
     }
     Ok(None)

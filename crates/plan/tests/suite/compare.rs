@@ -57,6 +57,36 @@ fn every_block_takes_part_once() {
     }
 }
 
+/// The coefficient of a block in a comparison; of the block that is compared it is one.
+fn coefficient((leaves, coefs): &(Vec<Vertex>, Vec<u8>), at: u8, block: Vertex) -> u8 {
+    let place = leaves.iter().position(|leaf| *leaf == block);
+    place.map_or(u8::from(block == Vertex(at.into())), |place| coefs[place])
+}
+
+#[test]
+fn what_a_block_that_was_rebuilt_from_a_wrong_one_hides_shows_among_the_others() {
+    let code = "rs:n=5,k=2";
+    let mut hidden = Vec::new();
+    for lost in 0..5u8 {
+        let (whole, rest) = (view(code, 2 * BLOCK, &[]), view(code, 2 * BLOCK, &[lost.into()]));
+        let at = (2..5).rev().find(|parity| *parity != lost).unwrap();
+        let (with, without) = (map(&whole, at).unwrap(), map(&rest, at).unwrap());
+        let pairs = (0..5u8).flat_map(|a| (a + 1..5).map(move |b| [a, b]));
+        for helpers in pairs.filter(|pair| !pair.contains(&lost)) {
+            let decode = whole.code.decode(&helpers.map(BlockIndex), &[BlockIndex(lost)]).unwrap();
+            let (leaves, _, coefs) = decode.flatten().unwrap();
+            for (helper, passed_on) in leaves.into_iter().zip(coefs.row(0)) {
+                let rebuilt = coefficient(&with, at, Vertex(lost.into()));
+                if coefficient(&with, at, helper) == kintsu_algebra::mul(rebuilt, *passed_on) {
+                    hidden.push((lost, helpers, helper.0));
+                }
+                assert_ne!(coefficient(&without, at, helper), 0, "{lost} from {helpers:?}, {helper} wrong");
+            }
+        }
+    }
+    assert_eq!(hidden, [(4, [0, 2], 0), (4, [1, 2], 2)], "one comparison with the rebuilt block does not do");
+}
+
 #[test]
 fn each_link_carries_one_block_and_racks_are_entered_once() {
     let (view, topology) = (view("rs:n=9,k=6", 6 * BLOCK, &[1]), topology(3, 24));
