@@ -6,6 +6,7 @@
 //! report, a silent one is found sooner (`reporting.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::error::Error as _;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -419,6 +420,13 @@ async fn abort(channel: &mut AgentChannel, job: RunId) {
 
 /// The fault for a refused or failed call to the agent of `node`.
 fn from_status(node: NodeId, status: &Status) -> Fault {
+    // Said by this end, of a connection that broke: what became of the run nobody knows.
+    if let Some(mut cause) = status.source() {
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        return fault(FaultKind::Lost, node, format!("its agent: {}: {cause}", status.message()));
+    }
     let kind = match status.code() {
         Code::FailedPrecondition
         | Code::Unauthenticated

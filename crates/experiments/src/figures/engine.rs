@@ -114,8 +114,15 @@ async fn play(
         let Some(mut search) = Search::new(case, measure) else { continue };
         while let Some(trial) = search.next() {
             progress.tell(format!("the best settings for {}", case.series));
-            let tried = sample(site, scene, spec, trial, 0).await?;
-            search.tried(tried.value(measure));
+            let tried = match sample(site, scene, spec, trial, 0).await {
+                Ok(sample) => Some(sample.value(measure)),
+                // It may be too much for a link, so that its node counts as dead. Then it is not the best.
+                Err(_) => {
+                    recovery::mend(site).await?;
+                    None
+                }
+            };
+            search.tried(tried);
             progress.done += 1;
         }
         let (swept, give) = search.end();

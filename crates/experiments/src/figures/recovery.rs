@@ -61,6 +61,17 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
     })
 }
 
+/// Repairs what a recovery that failed has left, as soon as all nodes are alive.
+///
+/// # Errors
+/// When some are not within a minute; when blocks cannot all be repaired.
+pub async fn mend(site: &Site) -> Result<()> {
+    for node in 0..site.lab.hosts().len() as u32 {
+        site.wait_alive(NodeId(node)).await?;
+    }
+    finish(site.client.repair_by(Repair::new(RepairTarget::All)).await?, |_, _| {}).await.map(drop)
+}
+
 /// A lower bound on the time in which the links allow the blocks of a node to be repaired by these requestors; 0 where it is
 /// not known for the code.
 async fn least_seconds(

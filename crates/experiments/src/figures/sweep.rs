@@ -93,8 +93,8 @@ pub struct Swept {
 pub struct Tried {
     /// In words.
     pub settings: String,
-    /// One sample of it, in the experiment's measure.
-    pub value: f64,
+    /// One sample of it, in the experiment's measure; none if it failed.
+    pub value: Option<f64>,
 }
 
 /// Searches for the settings of a case that suit it best.
@@ -127,14 +127,16 @@ impl Search {
         self.next.as_ref()
     }
 
-    /// The value of what was tried.
-    pub fn tried(&mut self, value: f64) {
+    /// The value of what was tried, if it did not fail.
+    pub fn tried(&mut self, value: Option<f64>) {
         let Some(case) = self.next.take() else { return };
-        let better = self.swept.tried.get(self.swept.best).is_none_or(|best| match self.measure {
-            Measure::Seconds => value < best.value,
-            Measure::Rate => value > best.value,
-        });
-        if better {
+        let best = self.swept.tried.get(self.swept.best).and_then(|best| best.value);
+        let better = |value: f64| match (best, self.measure) {
+            (None, _) => true,
+            (Some(best), Measure::Seconds) => value < best,
+            (Some(best), Measure::Rate) => value > best,
+        };
+        if value.is_some_and(better) {
             self.swept.best = self.swept.tried.len();
             self.best = case.clone();
         }
@@ -206,7 +208,9 @@ mod tests {
             };
             seen.push((recover.per_node, recover.schedule, slice));
             let first: f64 = if recover.per_node == 16 { 5.0 } else { 3.0 };
-            search.tried(first + [(0, 0.0), (32, -1.0), (256, 1.0)].iter().find(|s| s.0 == slice).unwrap().1);
+            let more = [(0, 0.0), (32, -1.0), (256, 1.0)].iter().find(|s| s.0 == slice).unwrap().1;
+            // What fails is never the best, also if it is the first.
+            search.tried((recover.per_node != 0).then_some(first + more));
         }
         let (index, balanced) = (Schedule::ByIndex, Schedule::Balanced);
         let wanted = [(0, index, 0), (4, index, 0), (16, index, 0), (64, index, 0), (16, balanced, 0)];
@@ -225,7 +229,7 @@ mod tests {
         let mut value = 9.0;
         while search.next().is_some() {
             value -= 1.0;
-            search.tried(value);
+            search.tried(Some(value));
         }
         assert_eq!(search.end().0.best, 6);
     }

@@ -167,7 +167,8 @@ pub fn sweeps(report: &Report) -> Table {
         swept.tried.iter().enumerate().map(|(at, tried)| {
             let best = if at == swept.best { "best" } else { "" };
             let (x, series) = (swept.point.x.clone(), swept.point.series.clone());
-            vec![x, series, tried.settings.clone(), number(tried.value), best.into()]
+            let value = tried.value.map_or("failed".into(), number);
+            vec![x, series, tried.settings.clone(), value, best.into()]
         })
     });
     Table {

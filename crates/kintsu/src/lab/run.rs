@@ -72,8 +72,18 @@ async fn measure_all(
     if let Some(out) = out {
         std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     }
+    // One that fails does not take away what the others measure.
+    let (mut done, mut failed) = (0, Vec::new());
     for entry in chosen.iter().take_while(|_| !stop.is_cancelled()) {
-        let report = measure(entry, size, args, stop).await.with_context(|| entry.name)?;
+        done += 1;
+        let report = match measure(entry, size, args, stop).await {
+            Ok(report) => report,
+            Err(error) => {
+                eprintln!("kintsu: {}: {error:#}", entry.name);
+                failed.push(entry.name);
+                continue;
+            }
+        };
         if let Some(out) = out {
             keep(&report, out)?;
         }
@@ -82,7 +92,8 @@ async fn measure_all(
         }
         reports.push(report);
     }
-    let missing: Vec<&str> = chosen[reports.len()..].iter().map(|entry| entry.name).collect();
+    let left = chosen[done..].iter().map(|entry| entry.name);
+    let missing: Vec<&str> = failed.iter().copied().chain(left).collect();
     if !missing.is_empty() {
         eprintln!("kintsu: not measured: {}", missing.join(", "));
     }
@@ -94,7 +105,7 @@ async fn measure_all(
     } else if reports.len() > 1 {
         output::line(&format!("\n{}", summary(&reports).trim_end()))?;
     }
-    let broken = reports.iter().any(Report::failed);
+    let broken = !failed.is_empty() || reports.iter().any(Report::failed);
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
