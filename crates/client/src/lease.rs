@@ -5,6 +5,7 @@ use std::time::Duration;
 use kintsu_wire::message::PutRef;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
 use crate::{Client, ClientError};
 
@@ -15,6 +16,8 @@ pub(crate) struct Lease {
     renewer: JoinHandle<()>,
     lost: oneshot::Receiver<ClientError>,
     fulfilled: bool,
+    /// The writes of the put: it is undone when they have ended.
+    pub(crate) writes: TaskTracker,
 }
 
 impl Lease {
@@ -23,7 +26,7 @@ impl Lease {
         let (tell, lost) = oneshot::channel();
         let every = Duration::from_millis((lease_ms / 3).max(1));
         let renewer = tokio::spawn(renew(client.clone(), put, every, tell));
-        Self { client: client.clone(), put, renewer, lost, fulfilled: false }
+        Self { client: client.clone(), put, renewer, lost, fulfilled: false, writes: TaskTracker::new() }
     }
 
     /// Waits until the coordinator says that the put was undone; for ever if that never happens.
@@ -78,8 +81,10 @@ impl Drop for Lease {
         if self.fulfilled {
             return;
         }
-        let (client, put) = (self.client.clone(), self.put);
+        let (client, put, writes) = (self.client.clone(), self.put, self.writes.clone());
         self.client.farewell(async move {
+            writes.close();
+            writes.wait().await;
             if let Err(error) = client.call(|mut c| async move { c.objects.abort_put(put).await }).await {
                 tracing::debug!("an abandoned put was not undone at once: {error}");
             }

@@ -23,6 +23,7 @@ use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use crate::codes::received_code;
 use crate::feed::{Feed, KEPT_BYTES, Stream};
@@ -307,11 +308,12 @@ impl Client {
         code: &str,
         encoding: Encoding,
     ) -> Result<Begun, ClientError> {
-        let lease = Lease::hold(self, ticket.put, ticket.lease_ms);
+        let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
         self.join(ticket.cluster)?;
         let code = received_code(code, ticket.definition).await?;
         let (nodes, label) = (self.told(ticket.nodes), (ticket.cluster, ticket.label));
         let put = Arc::new(Put::new(self.clone(), ticket.put, code, encoding, label, nodes));
+        lease.writes = put.writes.clone();
         Ok(Begun { put, lease, grants: ticket.stripes.into(), timed: ticket.timed })
     }
 
@@ -477,7 +479,7 @@ impl<T: Fn(u64)> Writes<'_, T> {
     }
 
     fn start(&self, grant: StripeGrant, source: StripeSource) -> RunningWrite {
-        RunningWrite::start(StripeWrite::new(self.put.clone(), grant, source).write())
+        RunningWrite::start(&self.put.writes, StripeWrite::new(self.put.clone(), grant, source).write())
     }
 
     /// Rewrites the stripes that a commit refused; fails if that is in vain again and again.
@@ -494,7 +496,7 @@ impl<T: Fn(u64)> Writes<'_, T> {
             while under_way.len() < STRIPES_AT_ONCE {
                 let Some(RefusedStripe { grant, offset, node, detail }) = rest.next() else { break };
                 let write = StripeWrite::new(self.put.clone(), grant, part(source, offset));
-                under_way.push_back(RunningWrite::start(write.write_anew(node, detail)));
+                under_way.push_back(RunningWrite::start(&self.put.writes, write.write_anew(node, detail)));
             }
             let Some(mut writer) = under_way.pop_front() else { return Ok(()) };
             self.end(&mut writer).await?;
@@ -524,12 +526,19 @@ async fn first_end(
     written
 }
 
+/// A dropped write gets this long to end by itself. A short one has told its nodes all that they need, so that they finish it whoever
+/// has gone; and what they write after the put's blocks were deleted stays.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// A stripe that is being written; dropping it ends it.
 struct RunningWrite(JoinHandle<Result<WrittenStripe, ClientError>>);
 
 impl RunningWrite {
-    fn start(write: impl Future<Output = Result<WrittenStripe, ClientError>> + Send + 'static) -> Self {
-        Self(tokio::spawn(write))
+    fn start(
+        writes: &TaskTracker,
+        write: impl Future<Output = Result<WrittenStripe, ClientError>> + Send + 'static,
+    ) -> Self {
+        Self(writes.spawn(write))
     }
 
     async fn end(&mut self, tell: impl Fn()) -> Result<WrittenStripe, ClientError> {
@@ -547,6 +556,16 @@ impl RunningWrite {
 
 impl Drop for RunningWrite {
     fn drop(&mut self) {
-        self.0.abort();
+        let write = self.0.abort_handle();
+        match tokio::runtime::Handle::try_current() {
+            Ok(_) if write.is_finished() => {}
+            Ok(runtime) => {
+                _ = runtime.spawn(async move {
+                    tokio::time::sleep(GRACE).await;
+                    write.abort();
+                })
+            }
+            Err(_) => write.abort(),
+        }
     }
 }

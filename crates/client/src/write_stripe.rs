@@ -15,6 +15,7 @@ use kintsu_wire::message::{
     NodeAddress, ObjectLabel, StripeGrant, StripeGrants, WrittenStripe,
 };
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use crate::attempt::Attempt;
 use crate::checksum::Sum;
@@ -43,6 +44,8 @@ pub(crate) struct Put {
     under_way: Mutex<BTreeMap<u64, UnderWay>>,
     /// Of the stripes that were written.
     sum: Sum,
+    /// The writes of stripes that have not ended.
+    pub(crate) writes: TaskTracker,
 }
 
 /// How far a stripe is that is being written.
@@ -71,8 +74,8 @@ impl Put {
         nodes: Nodes,
     ) -> Self {
         let (nodes, failed) = (Mutex::new(nodes), Mutex::default());
-        let (done, under_way, sum) = Default::default();
-        Self { client, put, code, encoding, label, nodes, failed, done, under_way, sum }
+        let (done, under_way, sum, writes) = Default::default();
+        Self { client, put, code, encoding, label, nodes, failed, done, under_way, sum, writes }
     }
 
     /// Its number, which the coordinator gave.

@@ -113,15 +113,17 @@ fn set_home(view: &mut StripeView, index: BlockIndex, home: Option<NodeId>) {
     }
 }
 
-/// The block to compare, and the plans that compute it: from all other stored blocks, and with the staged one, each with what can be
-/// read. `None` if no more blocks are stored than needed: those from which the staged block was computed agree with it
+/// Plans that compute one stored block: from all other stored blocks, and with the staged one too. Each with what it may read.
+type Plans = [(StripeView, Plan); 2];
+
+/// The block to compare, and the plans that compute it. `None` if no more blocks are stored than needed: those from which the staged block was computed agree with it
 /// whatever they are.
 fn planned(
     group: &Group,
     staged: &Staged,
     view: &StripeView,
     topology: &Topology,
-) -> Result<Option<(BlockIndex, [(StripeView, Plan); 2])>, HdfsError> {
+) -> Result<Option<(BlockIndex, Plans)>, HdfsError> {
     let index = staged.held.id.index;
     let mut stored = view.clone();
     set_home(&mut stored, index, None);
