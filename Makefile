@@ -7,7 +7,7 @@
 #                 how long a degraded read takes; RS-6-3 and RS-10-4 (or POLICY), or an
 #                 object of kintsu hdfs store under a CODE (rs:n=9,k=6)
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
-# make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md (75 minutes at most)
+# make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md (two hours at most)
 
 DEMO_DIR ?= demo-data
 # A real file of 100 MB or more that every Rust toolchain brings along.
@@ -40,7 +40,7 @@ bench: build setup
 	$(KINTSU) bench small
 
 page: build
-	$(KINTSU) lab run page --runs 3 --minutes 75 --out results --page docs/repair-experiments.md
+	$(KINTSU) lab run page --runs 3 --minutes 120 --out results --page docs/repair-experiments.md
 	cp results/agreement.json docs/repair-experiments/
 
 build:
