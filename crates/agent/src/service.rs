@@ -86,11 +86,16 @@ impl Agent for Service {
         let frames = FrameVersion::of_protocol(Spoken::of(request.extensions()).now);
         let RunPrograms { programs, background, enclosed, tickets, encloses } = request.into_inner();
         check(&programs, node)?;
-        let enclosed = match encloses && enclosed.is_empty() {
-            true => Enclosed::answering(&programs).map_err(|expected| {
+        let enclosed = match (encloses, enclosed.len()) {
+            (false, _) => Enclosed::with(enclosed),
+            (true, 0) => Enclosed::answering(&programs).map_err(|expected| {
                 Status::invalid_argument(format!("enclosed answer: expected {expected}, got others"))
             })?,
-            false => Enclosed::with(enclosed),
+            (true, streams) => {
+                return Err(Status::invalid_argument(format!(
+                    "enclosed answer: expected a run that is sent no streams with its request, got {streams}"
+                )));
+            }
         };
         tickets::check_programs(&peer, self.shared.inspector().as_ref(), &programs, &tickets)?;
         let (events, mut stream) = mpsc::channel(16);

@@ -5,9 +5,41 @@ use std::time::Duration;
 use kintsu_wire::message::PutRef;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::{Client, ClientError};
+
+/// The writes of a put that is undone get this long to end by themselves. A short one has told its nodes all that they need, so
+/// that they finish it whoever has gone; and what they write after the put's blocks were deleted stays.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The writes of a put that have not ended. They go on if nobody waits for them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunningWrites {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl RunningWrites {
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        write: impl Future<Output = Result<T, ClientError>> + Send + 'static,
+    ) -> JoinHandle<Result<T, ClientError>> {
+        let stop = self.stop.clone();
+        let stopped = || Err(ClientError::Interrupted("the put has ended".to_owned()));
+        self.tasks.spawn(async move { stop.run_until_cancelled(write).await.unwrap_or_else(stopped) })
+    }
+
+    /// Waits until all have ended; those that take longer than [`GRACE`] are stopped.
+    async fn end(&self) {
+        self.tasks.close();
+        if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+            self.stop.cancel();
+            self.tasks.wait().await;
+        }
+    }
+}
 
 /// Keeps a put alive. If it is dropped before [`Lease::fulfilled`], it tells the coordinator to undo the put.
 pub(crate) struct Lease {
@@ -17,7 +49,7 @@ pub(crate) struct Lease {
     lost: oneshot::Receiver<ClientError>,
     fulfilled: bool,
     /// The writes of the put: it is undone when they have ended.
-    pub(crate) writes: TaskTracker,
+    pub(crate) writes: RunningWrites,
 }
 
 impl Lease {
@@ -26,7 +58,14 @@ impl Lease {
         let (tell, lost) = oneshot::channel();
         let every = Duration::from_millis((lease_ms / 3).max(1));
         let renewer = tokio::spawn(renew(client.clone(), put, every, tell));
-        Self { client: client.clone(), put, renewer, lost, fulfilled: false, writes: TaskTracker::new() }
+        Self {
+            client: client.clone(),
+            put,
+            renewer,
+            lost,
+            fulfilled: false,
+            writes: RunningWrites::default(),
+        }
     }
 
     /// Waits until the coordinator says that the put was undone; for ever if that never happens.
@@ -83,8 +122,7 @@ impl Drop for Lease {
         }
         let (client, put, writes) = (self.client.clone(), self.put, self.writes.clone());
         self.client.farewell(async move {
-            writes.close();
-            writes.wait().await;
+            writes.end().await;
             if let Err(error) = client.call(|mut c| async move { c.objects.abort_put(put).await }).await {
                 tracing::debug!("an abandoned put was not undone at once: {error}");
             }

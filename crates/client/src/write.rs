@@ -23,7 +23,6 @@ use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
 
 use crate::codes::received_code;
 use crate::feed::{Feed, KEPT_BYTES, Stream};
@@ -479,7 +478,7 @@ impl<T: Fn(u64)> Writes<'_, T> {
     }
 
     fn start(&self, grant: StripeGrant, source: StripeSource) -> RunningWrite {
-        RunningWrite::start(&self.put.writes, StripeWrite::new(self.put.clone(), grant, source).write())
+        self.put.writes.start(StripeWrite::new(self.put.clone(), grant, source).write())
     }
 
     /// Rewrites the stripes that a commit refused; fails if that is in vain again and again.
@@ -496,7 +495,7 @@ impl<T: Fn(u64)> Writes<'_, T> {
             while under_way.len() < STRIPES_AT_ONCE {
                 let Some(RefusedStripe { grant, offset, node, detail }) = rest.next() else { break };
                 let write = StripeWrite::new(self.put.clone(), grant, part(source, offset));
-                under_way.push_back(RunningWrite::start(&self.put.writes, write.write_anew(node, detail)));
+                under_way.push_back(self.put.writes.start(write.write_anew(node, detail)));
             }
             let Some(mut writer) = under_way.pop_front() else { return Ok(()) };
             self.end(&mut writer).await?;
@@ -504,7 +503,7 @@ impl<T: Fn(u64)> Writes<'_, T> {
     }
 
     async fn end(&mut self, writer: &mut RunningWrite) -> Result<(), ClientError> {
-        let written = writer.end(|| (self.tell)(self.put.done())).await?;
+        let written = end(writer, || (self.tell)(self.put.done())).await?;
         self.untold.push(written);
         Ok(())
     }
@@ -521,51 +520,23 @@ async fn first_end(
     tell: impl Fn(),
 ) -> Result<WrittenStripe, ClientError> {
     let Some(first) = under_way.front_mut() else { return std::future::pending().await };
-    let written = first.end(tell).await;
+    let written = end(first, tell).await;
     under_way.pop_front();
     written
 }
 
-/// A dropped write gets this long to end by itself. A short one has told its nodes all that they need, so that they finish it whoever
-/// has gone; and what they write after the put's blocks were deleted stays.
-const GRACE: Duration = Duration::from_secs(1);
+/// A stripe that is being written.
+type RunningWrite = JoinHandle<Result<WrittenStripe, ClientError>>;
 
-/// A stripe that is being written; dropping it ends it.
-struct RunningWrite(JoinHandle<Result<WrittenStripe, ClientError>>);
-
-impl RunningWrite {
-    fn start(
-        writes: &TaskTracker,
-        write: impl Future<Output = Result<WrittenStripe, ClientError>> + Send + 'static,
-    ) -> Self {
-        Self(writes.spawn(write))
-    }
-
-    async fn end(&mut self, tell: impl Fn()) -> Result<WrittenStripe, ClientError> {
-        let mut clock = tokio::time::interval(TELL_EVERY);
-        loop {
-            tokio::select! {
-                ended = &mut self.0 => {
-                    return ended.unwrap_or_else(|e| Err(ClientError::Io(format!("a write task ended early: {e}"))));
-                }
-                _ = clock.tick() => tell(),
+/// Waits for its end.
+async fn end(write: &mut RunningWrite, tell: impl Fn()) -> Result<WrittenStripe, ClientError> {
+    let mut clock = tokio::time::interval(TELL_EVERY);
+    loop {
+        tokio::select! {
+            ended = &mut *write => {
+                return ended.unwrap_or_else(|e| Err(ClientError::Io(format!("a write task ended early: {e}"))));
             }
-        }
-    }
-}
-
-impl Drop for RunningWrite {
-    fn drop(&mut self) {
-        let write = self.0.abort_handle();
-        match tokio::runtime::Handle::try_current() {
-            Ok(_) if write.is_finished() => {}
-            Ok(runtime) => {
-                _ = runtime.spawn(async move {
-                    tokio::time::sleep(GRACE).await;
-                    write.abort();
-                })
-            }
-            Err(_) => write.abort(),
+            _ = clock.tick() => tell(),
         }
     }
 }

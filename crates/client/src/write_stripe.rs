@@ -15,10 +15,10 @@ use kintsu_wire::message::{
     NodeAddress, ObjectLabel, StripeGrant, StripeGrants, WrittenStripe,
 };
 use tokio::sync::watch;
-use tokio_util::task::TaskTracker;
 
 use crate::attempt::Attempt;
 use crate::checksum::Sum;
+use crate::lease::RunningWrites;
 use crate::stripe::{Nodes, granted};
 use crate::{Client, ClientError, ReadAt};
 
@@ -44,8 +44,8 @@ pub(crate) struct Put {
     under_way: Mutex<BTreeMap<u64, UnderWay>>,
     /// Of the stripes that were written.
     sum: Sum,
-    /// The writes of stripes that have not ended.
-    pub(crate) writes: TaskTracker,
+    /// The stripes that are being written.
+    pub(crate) writes: RunningWrites,
 }
 
 /// How far a stripe is that is being written.

@@ -438,3 +438,23 @@ fn from_status(node: NodeId, status: &Status) -> Fault {
     };
     fault(kind, node, format!("its agent: {}", status.message()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_is_a_lost_node_and_an_answer_is_what_it_says() {
+        let kind = |status: &Status| from_status(NodeId(1), status).kind;
+        let answer = Status::internal("the disk is gone");
+        assert_eq!(kind(&answer), FaultKind::Io);
+        assert_eq!(kind(&Status::permission_denied("not for you")), FaultKind::Invalid);
+        assert_eq!(kind(&Status::unavailable("ending")), FaultKind::Lost);
+        // Tonic gives the same code to errors of a connection, with their cause.
+        let mut broken = Status::internal("h2 protocol error");
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        broken.set_source(Arc::new(reset));
+        assert_eq!(kind(&broken), FaultKind::Lost);
+        assert!(from_status(NodeId(1), &broken).detail.ends_with("h2 protocol error: connection reset"));
+    }
+}

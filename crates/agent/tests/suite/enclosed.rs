@@ -189,8 +189,10 @@ async fn an_agent_encloses_only_what_is_little_and_for_its_caller() {
     });
     let long = there(stage.programs(&read(&stage.view, &[BlockIndex(0)], &[]).unwrap(), 5));
     let waiting = there(writing(&stage, 6).1);
-    for programs in [other.collect(), long, waiting] {
-        let run = RunPrograms { programs, encloses: true, ..RunPrograms::default() };
+    let stream = EnclosedStream { lane: 0, from: NodeId::CLIENT, frames: Vec::new().into() };
+    let refused = [(other.collect(), vec![]), (long, vec![]), (waiting, vec![]), (short, vec![stream])];
+    for (programs, enclosed) in refused {
+        let run = RunPrograms { programs, enclosed, encloses: true, ..RunPrograms::default() };
         let refused = agent.run(run).await.err().unwrap();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
         assert!(refused.message().contains("enclosed answer: expected"), "{refused}");

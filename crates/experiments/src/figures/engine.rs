@@ -115,11 +115,11 @@ async fn play(
         while let Some(trial) = search.next() {
             progress.tell(format!("the best settings for {}", case.series));
             let tried = match sample(site, scene, spec, trial, 0).await {
-                Ok(sample) => Some(sample.value(measure)),
+                Ok(sample) => Ok(sample.value(measure)),
                 // It may be too much for a link, so that its node counts as dead. Then it is not the best.
-                Err(_) => {
+                Err(error) => {
                     recovery::mend(site).await?;
-                    None
+                    Err(format!("{error:#}"))
                 }
             };
             search.tried(tried);

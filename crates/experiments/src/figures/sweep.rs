@@ -95,6 +95,9 @@ pub struct Tried {
     pub settings: String,
     /// One sample of it, in the experiment's measure; none if it failed.
     pub value: Option<f64>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Searches for the settings of a case that suit it best.
@@ -127,9 +130,13 @@ impl Search {
         self.next.as_ref()
     }
 
-    /// The value of what was tried, if it did not fail.
-    pub fn tried(&mut self, value: Option<f64>) {
+    /// The value of what was tried, or why it failed.
+    pub fn tried(&mut self, tried: Result<f64, String>) {
         let Some(case) = self.next.take() else { return };
+        let (value, error) = match tried {
+            Ok(value) => (Some(value), None),
+            Err(error) => (None, Some(error)),
+        };
         let best = self.swept.tried.get(self.swept.best).and_then(|best| best.value);
         let better = |value: f64| match (best, self.measure) {
             (None, _) => true,
@@ -140,7 +147,7 @@ impl Search {
             self.swept.best = self.swept.tried.len();
             self.best = case.clone();
         }
-        self.swept.tried.push(Tried { settings: settings(&case), value });
+        self.swept.tried.push(Tried { settings: settings(&case), value, error });
         self.next = loop {
             if let Some(change) = self.stage.next() {
                 break Some(change.of(&self.best));
@@ -210,7 +217,8 @@ mod tests {
             let first: f64 = if recover.per_node == 16 { 5.0 } else { 3.0 };
             let more = [(0, 0.0), (32, -1.0), (256, 1.0)].iter().find(|s| s.0 == slice).unwrap().1;
             // What fails is never the best, also if it is the first.
-            search.tried((recover.per_node != 0).then_some(first + more));
+            let failed = recover.per_node == 0;
+            search.tried(if failed { Err("too much".into()) } else { Ok(first + more) });
         }
         let (index, balanced) = (Schedule::ByIndex, Schedule::Balanced);
         let wanted = [(0, index, 0), (4, index, 0), (16, index, 0), (64, index, 0), (16, balanced, 0)];
@@ -229,7 +237,7 @@ mod tests {
         let mut value = 9.0;
         while search.next().is_some() {
             value -= 1.0;
-            search.tried(Some(value));
+            search.tried(Ok(value));
         }
         assert_eq!(search.end().0.best, 6);
     }
