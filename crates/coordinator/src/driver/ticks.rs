@@ -88,8 +88,12 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
         let (mut auto, wipes) = (cluster.auto(), cluster.wipes());
         let (told, links) = (cluster.told_rates(), cluster.bandwidth());
         let links = cluster.config.measure.then_some((&*links, &*told));
+        let repairing = cluster.queue().jobs() > 0;
         let (members, leases, gate) = (&mut *members, &mut *leases, &mut *gate);
-        ticks.tick(now_ms, Machines { members, leases, gate, auto: &mut auto, wipes: &wipes, links })
+        ticks.tick(
+            now_ms,
+            Machines { members, leases, gate, auto: &mut auto, wipes: &wipes, links, repairing },
+        )
     };
     settle_version(cluster);
     for due in due {

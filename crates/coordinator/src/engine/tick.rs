@@ -18,7 +18,7 @@ use super::wipe::Wipes;
 
 /// Links are measured when no node has come for this long,
 const SETTLED_MS: u64 = 2500;
-/// and when users leave them alone, or did not for this long,
+/// and when users and repairs leave them alone, or did not for this long,
 const BUSY_MS: u64 = 60_000;
 /// and if not all of them answered, again after this time; then after twice that time, and so on,
 const MEASURED_AGAIN_MS: u64 = 10_000;
@@ -62,6 +62,8 @@ pub struct Machines<'a> {
     pub wipes: &'a Wipes,
     /// The links, and the rates that were set; `None` if links are not to be measured.
     pub links: Option<(&'a Bandwidth, &'a Rates)>,
+    /// Whether repairs are under way.
+    pub repairing: bool,
 }
 
 /// The starts of agents that were seen by ticks so far.
@@ -82,7 +84,7 @@ pub struct Ticks {
 impl Ticks {
     /// Time has passed: what is due now, in this order.
     pub fn tick(&mut self, now_ms: u64, machines: Machines<'_>) -> Vec<Due> {
-        let Machines { members, leases, gate, auto, wipes, links } = machines;
+        let Machines { members, leases, gate, auto, wipes, links, repairing } = machines;
         let mut due = Vec::new();
         for (node, member) in members.iter().filter(|(_, m)| m.holds()) {
             let start = member.record.incarnation;
@@ -115,7 +117,7 @@ impl Ticks {
                     due.push(Due::Drain(node));
                 }
             }
-            if links.is_some_and(|links| self.measures(now_ms, members, links)) {
+            if links.is_some_and(|links| self.measures(now_ms, members, links, repairing)) {
                 due.push(Due::Measure);
             }
             due.push(Due::Repairs(members.overdue().iter().copied().collect()));
@@ -124,7 +126,13 @@ impl Ticks {
     }
 
     /// Whether the links are measured now: when all nodes of a start have come, and later not often.
-    fn measures(&mut self, now_ms: u64, members: &Members, (links, told): (&Bandwidth, &Rates)) -> bool {
+    fn measures(
+        &mut self,
+        now_ms: u64,
+        members: &Members,
+        (links, told): (&Bandwidth, &Rates),
+        repairing: bool,
+    ) -> bool {
         let all = members.iter().filter(|(_, m)| m.holds()).map(|(node, _)| node);
         let open: BTreeSet<NodeId> = all.filter(|node| links.is_open(told, *node)).collect();
         if open != self.open.0 {
@@ -136,7 +144,8 @@ impl Ticks {
             return false;
         }
         let settled_ms = self.open.1 + SETTLED_MS;
-        let busy = now_ms < settled_ms + BUSY_MS && self.open.0.iter().any(|node| links.is_busy(*node));
+        let busy = repairing || self.open.0.iter().any(|node| links.is_busy(*node));
+        let busy = busy && now_ms < settled_ms + BUSY_MS;
         let due = now_ms >= from_ms.max(settled_ms) && !busy;
         if due {
             let pause_ms = pause_ms.clamp(MEASURED_AGAIN_MS, MEASURED_EVERY_MS);
@@ -168,7 +177,15 @@ mod tests {
             let (members, leases, gate) = (&mut self.1, &mut self.2, &mut self.3);
             self.0.tick(
                 now_ms,
-                Machines { members, leases, gate, auto: &mut self.4, wipes: &self.5, links: None },
+                Machines {
+                    members,
+                    leases,
+                    gate,
+                    auto: &mut self.4,
+                    wipes: &self.5,
+                    links: None,
+                    repairing: false,
+                },
             )
         }
     }
@@ -226,11 +243,30 @@ mod tests {
             all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
             let links = Some((&links, &told));
             let All(ticks, members, leases, gate, auto, wipes) = &mut all;
-            let due = ticks.tick(s * 1000, Machines { members, leases, gate, auto, wipes, links });
+            let due = ticks
+                .tick(s * 1000, Machines { members, leases, gate, auto, wipes, links, repairing: false });
             measured.extend(due.contains(&Due::Measure).then_some(s));
         }
         // The gate opens after 30 seconds.
         assert_eq!(measured, [33, 43, 63, 103, 183, 303]);
+    }
+
+    #[test]
+    fn links_are_measured_after_repairs_or_when_these_last_long() {
+        for (repaired_at, first) in [(0, 33), (50, 51), (500, 93)] {
+            let mut all = All::new(None);
+            let (mut links, told) = (Bandwidth::default(), Rates::default());
+            let link = Some(kintsu_wire::message::LinkCounters { sent: 0, received: 0, speed: None });
+            links.heard(NODE, kintsu_wire::message::Counters { link, ..Default::default() });
+            let measured = (1..100).find(|s| {
+                all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
+                let (links, repairing) = (Some((&links, &told)), *s <= repaired_at);
+                let All(ticks, members, leases, gate, auto, wipes) = &mut all;
+                let machines = Machines { members, leases, gate, auto, wipes, links, repairing };
+                ticks.tick(s * 1000, machines).contains(&Due::Measure)
+            });
+            assert_eq!(measured, Some(first), "repairs until second {repaired_at}");
+        }
     }
 
     #[test]
@@ -246,7 +282,10 @@ mod tests {
             all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
             let seen = Some((&links, &told));
             let All(ticks, members, leases, gate, auto, wipes) = &mut all;
-            let due = ticks.tick(s * 1000, Machines { members, leases, gate, auto, wipes, links: seen });
+            let due = ticks.tick(
+                s * 1000,
+                Machines { members, leases, gate, auto, wipes, links: seen, repairing: false },
+            );
             measured.extend(due.contains(&Due::Measure).then_some(s));
         }
         // Some seconds after they had ended; then nothing answered, and a minute after the gate it is tried though they are back.
