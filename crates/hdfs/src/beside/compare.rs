@@ -116,8 +116,8 @@ fn set_home(view: &mut StripeView, index: BlockIndex, home: Option<NodeId>) {
 /// Plans that compute one stored block: from all other stored blocks, and with the staged one too. Each with what it may read.
 type Plans = [(StripeView, Plan); 2];
 
-/// The block to compare, and the plans that compute it. `None` if no more blocks are stored than needed: those from which the staged block was computed agree with it
-/// whatever they are.
+/// The block to compare, and the plans that compute it. `None` if no more blocks are stored than needed: those from which the
+/// staged block was computed agree with it whatever they are.
 fn planned(
     group: &Group,
     staged: &Staged,
