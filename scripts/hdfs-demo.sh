@@ -14,10 +14,36 @@
 # `kintsu hdfs store repair`, one process on the NameNode's host that decodes (METHODS="here conventional ppr pipeline auto auto+report"). Then
 # a client writes and reads a file of k blocks, whole and degraded, as HDFS's own under POLICY (here RS-k-m-1024k) and as an object, and a
 # lost block of an encoded file is read (READS=no leaves out the reads).
+#
+# With PAGE (docs/hdfs.md) what is printed also goes into that page, between the lines <!-- hdfs-demo WHAT --> and <!-- end WHAT -->
+# where WHAT is the policy or the code, if the run comes to its end.
 set -Eeuo pipefail
 
 kintsu=$(realpath "${1:?expected the program kintsu}")
 here=$(cd "$(dirname "$0")" && pwd)
+if [ -n "${PAGE:-}" ]; then
+    page=$PAGE what=${CODE:-${POLICY:-RS-6-3-1024k}} said=$(mktemp)
+    trap 'rm -f "$said"' EXIT
+    unset PAGE
+    grep -qxF "<!-- hdfs-demo $what -->" "$page" || { echo "hdfs-demo.sh: expected a line <!-- hdfs-demo $what --> in $page" >&2; exit 1; }
+    {
+        echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) processors; HDFS ${HDFS_VERSION:-3.4.3};" \
+            "Kintsu of $(git -C "$here" rev-parse --short HEAD), $(date +%F)"
+        "$0" "$@" 2>&1
+    } | tee "$said"
+    awk -v what="$what" -v said="$said" '
+        $0 == "<!-- end " what " -->" { inside = 0 }
+        !inside
+        $0 == "<!-- hdfs-demo " what " -->" {
+            inside = 1
+            print "```text"
+            while ((getline line < said) > 0) print line
+            print "```"
+        }' "$page" >"$said.page"
+    cat "$said.page" >"$page"
+    rm "$said.page"
+    exit 0
+fi
 rate=${RATE:-500Mb/s} mib=${MIB:-1536} block_mib=${BLOCK_MIB:-64} code=${CODE:-} reads=${READS:-yes}
 recheck_ms=${RECHECK_MS:-20000} methods=${METHODS:-stock conventional ppr pipeline auto auto+report}
 if [ -n "$code" ]; then
@@ -252,8 +278,10 @@ fi
 # Degraded reads. Neither side may rebuild what is lost before both have read it: HDFS goes on with its own interval, and calls the
 # DataNode dead after 630 s. The coordinator repairs nothing: it looks at an empty folder.
 stop KILL namenode
-start 0 namenode "$here/hdfs.sh" namenode "$root" 1 dfs.namenode.heartbeat.recheck-interval=300000
+# It begins as HDFS's own NameNodes do, 30 s after enough blocks are known: one that does not wait rebuilds what a DataNode reports last.
+start 0 namenode "$here/hdfs.sh" namenode "$root" 1 dfs.namenode.heartbeat.recheck-interval=300000 dfs.namenode.safemode.extension=30000
 wait_for live
+hdfs client "$root" admin -safemode wait >/dev/null
 wait_for trimmed
 hdfs client "$root" fs -mkdir /empty
 agents auto /empty

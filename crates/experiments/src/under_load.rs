@@ -185,7 +185,6 @@ impl Recovery {
             ..Repair::new(target)
         };
         let report = finish(site.client.repair_by(wanted).await?, |_, _| {}).await?;
-        // Until the last block was repaired: the report comes later by the time in which the coordinator computes its bound.
         let sample = meter.stop(site, report.seconds).await?;
         Ok(Sample {
             goal_bytes: report.bytes,

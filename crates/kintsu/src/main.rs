@@ -14,6 +14,11 @@ mod units;
 use anyhow::Context;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+/// The allocator of musl has one lock for all threads: with it reads are slower by a third.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     let args: Vec<std::ffi::OsString> = std::env::args_os().collect();
     let command = match command_line(&args) {

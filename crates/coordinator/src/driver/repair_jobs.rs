@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kintsu_plan::Topology;
+use tokio::task::JoinHandle;
 
 use super::guard::guarded;
 use super::jobs::Job;
@@ -29,6 +30,8 @@ pub struct FollowedJob {
     errors: Vec<String>,
     /// What its pages have assigned to nodes so far.
     dealt: Dealt,
+    /// The least time in which the links allow it, which is computed while it runs.
+    bound: Option<JoinHandle<Option<f64>>>,
 }
 
 /// Starts a repair job. `listener` gets its progress and its end. The job goes on if the listener goes away.
@@ -49,6 +52,7 @@ pub fn start_repairs(
         automatic,
         errors: Vec::new(),
         dealt: Dealt::default(),
+        bound: None,
     };
     let (id, commands) = {
         let (mut queue, mut repair_jobs) = (cluster.queue(), cluster.repair_jobs());
@@ -107,7 +111,10 @@ async fn fetch(cluster: &Arc<Cluster>, id: RepairJobId) {
         (a.source.clone(), a.place.clone(), a.order.clone(), dealt)
     });
     let Some((source, place, order, dealt)) = found else { return };
-    let next = guarded(page(cluster, source, place, order, dealt)).await;
+    let next = guarded(page(cluster, source, place, order.clone(), dealt)).await;
+    let (nodes, _) = cluster.nodes();
+    // What users leave now says nothing of the time that follows: a bound is by all that the links carry.
+    let links = Topology { rates: cluster.capacities(), ..nodes };
     let (wants, last) = {
         let mut repair_jobs = cluster.repair_jobs();
         let Some(job) = repair_jobs.get_mut(&id) else { return };
@@ -115,6 +122,10 @@ async fn fetch(cluster: &Arc<Cluster>, id: RepairJobId) {
             Ok((page, dealt)) => {
                 job.dealt = dealt;
                 let last = page.next.is_none();
+                if last && job.job.has_listeners() {
+                    let (links, losses) = (order.narrow(links), std::mem::take(&mut job.dealt.losses));
+                    job.bound = Some(kintsu_wire::ambient::blocking(move || losses.bound(&links)));
+                }
                 job.place = page.next.unwrap_or_default();
                 (page.wants, last)
             }
@@ -150,15 +161,12 @@ fn finish(cluster: &Arc<Cluster>, id: RepairJobId, mut result: RepairResult) {
             tracing::info!("blocks repaired automatically: {}", result.tally.blocks);
         }
     }
-    let FollowedJob { job, order, dealt, started_ms, source, .. } = job;
+    let FollowedJob { job, bound, started_ms, source, .. } = job;
     let seconds = now_ms.saturating_sub(started_ms) as f64 / 1000.0;
     let (topology, _) = cluster.nodes();
     let mut report = result.tally.report("repair", Some(result.order.method), &topology, seconds);
     (report.failed, report.bad, report.around) = (result.failed, result.bad, result.around);
     report.schedule = Some(result.order.schedule);
-    // What users leave now says nothing of the time when it ran: a bound is by all that the links carry.
-    let losses = dealt.losses;
-    let topology = order.narrow(Topology { rates: cluster.capacities(), ..topology });
     let moves_logs = source.is_of_nodes() && !result.cancelled;
     let worker = cluster.clone();
     cluster.spawn(async move {
@@ -169,9 +177,8 @@ fn finish(cluster: &Arc<Cluster>, id: RepairJobId, mut result: RepairResult) {
                 Err(error) => report.failed.push(error.to_string()),
             }
         }
-        if report.failed.is_empty() && job.has_listeners() {
-            let bound = kintsu_wire::ambient::blocking(move || losses.bound(&topology)).await;
-            report.bound_seconds = bound.ok().flatten();
+        if let Some(bound) = bound.filter(|_| report.failed.is_empty()) {
+            report.bound_seconds = bound.await.ok().flatten();
         }
         job.end(Ok(report)).await;
     });

@@ -50,7 +50,6 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
     };
     let jobs = site.client.repair_by(wanted).await?;
     let report = finish(jobs, |_, _| {}).await?;
-    // Until the last block was repaired: the report comes later by the time in which the coordinator computes its bound.
     let sample = meter.stop(site, report.seconds).await?;
     Ok(Sample {
         goal_bytes: report.blocks * case.block_bytes,
