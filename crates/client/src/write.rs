@@ -307,12 +307,12 @@ impl Client {
         code: &str,
         encoding: Encoding,
     ) -> Result<Begun, ClientError> {
-        let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
+        let lease = Lease::hold(self, ticket.put, ticket.lease_ms);
         self.join(ticket.cluster)?;
         let code = received_code(code, ticket.definition).await?;
         let (nodes, label) = (self.told(ticket.nodes), (ticket.cluster, ticket.label));
-        let put = Arc::new(Put::new(self.clone(), ticket.put, code, encoding, label, nodes));
-        lease.writes = put.writes.clone();
+        let writes = lease.writes.clone();
+        let put = Arc::new(Put::new(self.clone(), ticket.put, code, encoding, label, nodes, writes));
         Ok(Begun { put, lease, grants: ticket.stripes.into(), timed: ticket.timed })
     }
 
@@ -503,7 +503,7 @@ impl<T: Fn(u64)> Writes<'_, T> {
     }
 
     async fn end(&mut self, writer: &mut RunningWrite) -> Result<(), ClientError> {
-        let written = end(writer, || (self.tell)(self.put.done())).await?;
+        let written = ended(writer, || (self.tell)(self.put.done())).await?;
         self.untold.push(written);
         Ok(())
     }
@@ -520,7 +520,7 @@ async fn first_end(
     tell: impl Fn(),
 ) -> Result<WrittenStripe, ClientError> {
     let Some(first) = under_way.front_mut() else { return std::future::pending().await };
-    let written = end(first, tell).await;
+    let written = ended(first, tell).await;
     under_way.pop_front();
     written
 }
@@ -529,12 +529,12 @@ async fn first_end(
 type RunningWrite = JoinHandle<Result<WrittenStripe, ClientError>>;
 
 /// Waits for its end.
-async fn end(write: &mut RunningWrite, tell: impl Fn()) -> Result<WrittenStripe, ClientError> {
+async fn ended(write: &mut RunningWrite, tell: impl Fn()) -> Result<WrittenStripe, ClientError> {
     let mut clock = tokio::time::interval(TELL_EVERY);
     loop {
         tokio::select! {
-            ended = &mut *write => {
-                return ended.unwrap_or_else(|e| Err(ClientError::Io(format!("a write task ended early: {e}"))));
+            done = &mut *write => {
+                return done.unwrap_or_else(|e| Err(ClientError::Io(format!("a write task ended early: {e}"))));
             }
             _ = clock.tick() => tell(),
         }

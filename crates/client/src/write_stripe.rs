@@ -72,9 +72,10 @@ impl Put {
         encoding: Encoding,
         label: (ClusterId, ObjectLabel),
         nodes: Nodes,
+        writes: RunningWrites,
     ) -> Self {
         let (nodes, failed) = (Mutex::new(nodes), Mutex::default());
-        let (done, under_way, sum, writes) = Default::default();
+        let (done, under_way, sum) = Default::default();
         Self { client, put, code, encoding, label, nodes, failed, done, under_way, sum, writes }
     }
 

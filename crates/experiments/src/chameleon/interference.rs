@@ -19,7 +19,7 @@ pub const CHANGES: Entry = Entry {
 const ALL: [&str; 4] = ["ycsb-a", "ibm", "twitter", "etc"];
 
 /// Operations of each trace, which take about as long as a repair.
-const OPERATIONS: [u64; 4] = [2000, 1500, 2000, 3000];
+const OPERATIONS: [u64; 4] = [240, 480, 400, 720];
 
 fn traces(size: Size) -> Result<Experiment> {
     let some = if size.quick { 2 } else { ALL.len() };
@@ -54,8 +54,8 @@ fn traces(size: Size) -> Result<Experiment> {
     let text = "auto under YCSB-A: part of what the idle bandwidth allows (headers leave 0.96)";
     claims.push(Claim::new(text, Value::OfBound(Point::new(OURS, xs[0]))).aim(Aim::AtLeast(0.85)));
     Ok(Experiment {
-        differs: "traces of 1500 to 3000 operations by eight tasks, which begins with the repair; values of 64 KiB \
-                  (YCSB-A), 1/16 (IBM), 3 x (Twitter) and 128 x (ETC) of the published lengths, replicated three times; the \
+        differs: "traces of 240 to 720 operations by eight tasks, which begin with the repair; values of the paper's 512 KB \
+                  (YCSB-A), 1/8 (IBM), 16 x (Twitter) and 1024 x (ETC) of the published lengths, replicated three times; the \
                   time of a point without repair is that of the trace; the generators stand in for the recorded traces",
         axis: "trace",
         scenes: vec![scene(MEGABITS, cases)?],
@@ -73,7 +73,7 @@ fn changes(size: Size) -> Result<Experiment> {
     let span = if size.quick { seconds(1.0) } else { seconds(2.0) };
     let load = Load { span, ..load(&ALL) };
     let x = "all four in turn";
-    let stripes = if size.quick { 24 } else { 96 };
+    let stripes = if size.quick { 24 } else { 72 };
     let cases =
         all().map(|racer| racer.case(x, Recovery { stripes, ..racer.recovery(size, Some(load.clone())) }));
     Ok(Experiment {

@@ -25,7 +25,7 @@ fn benchmark(size: Size) -> Result<Experiment> {
         let load = Load {
             coded: true,
             tasks: 16,
-            trace: Some(if size.quick { 400 } else { 1000 }),
+            trace: Some(if size.quick { 400 } else { 700 }),
             ..load(&["rados"])
         };
         let recovery = THIS.recovery(size, Some(load));
@@ -43,7 +43,7 @@ fn benchmark(size: Size) -> Result<Experiment> {
         claims.push(claim.aim(Aim::AtLeast(1.0)));
     }
     Ok(Experiment {
-        differs: "17 hosts with links of 50 Mb/s, and no disks, for 36 OSDs on SSDs; 1000 reads of objects of 256 KiB (4 MiB in the \
+        differs: "17 hosts with links of 35 Mb/s, and no disks, for 36 OSDs on SSDs; 700 reads of objects of 256 KiB (4 MiB in the \
                   paper) by 16 tasks, which begin when the node has lost its blocks; links limit the recovery, and not Ceph's \
                   settings; the time without recovery is that of the reads",
         axis: "code",

@@ -36,7 +36,7 @@ fn sweep(size: Size) -> Result<Experiment> {
         }
     }
     Ok(Experiment {
-        differs: "blocks of 1 MiB; values of 64 KiB, eight tasks",
+        differs: "blocks of 1 MiB; users are eight tasks",
         axis: "at once, slices, balance",
         scenes: vec![scene(MEGABITS, cases)?],
         ..experiment("chameleon-sweep", "Each method at several settings under YCSB-A, RS(14,10)", "none")
