@@ -66,7 +66,12 @@ until_done() {
 
 hdfs() { "$here/hdfs.sh" client "$root" "$@"; }
 kintsu() { "$program" hdfs --namenode "127.0.0.1:$port" "$@"; }
-live() { [ "$(hdfs admin -report -live | grep -c '^Name:')" = "$nodes" ]; }
+# HDFS does not know at once that one was killed, so each must listen too.
+live() {
+    local i
+    [ "$(hdfs admin -report -live | grep -c '^Name:')" = "$nodes" ] || return 1
+    for ((i = 0; i < nodes; i++)); do : </dev/tcp/127.0.0.1/$((port + 10 + 3 * i)) || return 1; done
+}
 datanode() { start "datanode$1" "$here/hdfs.sh" datanode "$root" "$1"; }
 digest() { sha256sum | cut -d' ' -f1; }
 
