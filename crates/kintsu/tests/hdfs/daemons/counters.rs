@@ -22,9 +22,14 @@ pub struct Asked {
 impl Hdfs {
     /// The bytes of blocks that each running DataNode has sent.
     pub fn sent(&self) -> BTreeMap<u32, u64> {
-        let http = |i: u32| self.port + 11 + 3 * i as u16;
-        let sent = |i: u32| bean(http(i), "DataNode,name=DataNodeActivity-*")["BytesRead"].as_u64().unwrap();
+        let sent =
+            |i: u32| bean(self.http(i), "DataNode,name=DataNodeActivity-*")["BytesRead"].as_u64().unwrap();
         self.datanodes.keys().map(|i| (*i, sent(*i))).collect()
+    }
+
+    /// The port for HTTP of a DataNode, which listens last.
+    pub fn http(&self, i: u32) -> u16 {
+        self.port + 11 + 3 * i as u16
     }
 
     /// What the only NameNode was asked.

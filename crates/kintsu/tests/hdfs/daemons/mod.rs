@@ -10,7 +10,7 @@ mod ports;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -205,11 +205,13 @@ impl Hdfs {
         self.asks.block_on(self.calls.live_datanodes()).unwrap_or_default()
     }
 
-    /// Waits until the running DataNodes, and no others, are live for the NameNode.
+    /// Waits until the running DataNodes, and no others, are live for the NameNode, and listen: the NameNode does not know at once
+    /// that one was killed.
     pub fn wait_live(&self) {
         let running: BTreeSet<u32> = self.datanodes.keys().copied().collect();
         self.wait(&format!("DataNodes {running:?} to be live"), || {
             self.live().iter().map(|node| self.number(node)).collect::<BTreeSet<u32>>() == running
+                && running.iter().all(|i| TcpStream::connect(("127.0.0.1", self.http(*i))).is_ok())
         });
     }
 
