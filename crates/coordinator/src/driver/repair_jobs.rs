@@ -112,22 +112,21 @@ async fn fetch(cluster: &Arc<Cluster>, id: RepairJobId) {
     });
     let Some((source, place, order, dealt)) = found else { return };
     let next = guarded(page(cluster, source, place, order.clone(), dealt)).await;
-    let (nodes, _) = cluster.nodes();
+    let is_last = matches!(&next, Ok((page, _)) if page.next.is_none());
     // What users leave now says nothing of the time that follows: a bound is by all that the links carry.
-    let links = Topology { rates: cluster.capacities(), ..nodes };
+    let links = is_last.then(|| order.narrow(Topology { rates: cluster.capacities(), ..cluster.nodes().0 }));
     let (wants, last) = {
         let mut repair_jobs = cluster.repair_jobs();
         let Some(job) = repair_jobs.get_mut(&id) else { return };
         match next {
             Ok((page, dealt)) => {
                 job.dealt = dealt;
-                let last = page.next.is_none();
-                if last && job.job.has_listeners() {
-                    let (links, losses) = (order.narrow(links), std::mem::take(&mut job.dealt.losses));
+                if let Some(links) = links.filter(|_| job.job.has_listeners()) {
+                    let losses = std::mem::take(&mut job.dealt.losses);
                     job.bound = Some(kintsu_wire::ambient::blocking(move || losses.bound(&links)));
                 }
                 job.place = page.next.unwrap_or_default();
-                (page.wants, last)
+                (page.wants, is_last)
             }
             Err(error) => {
                 job.errors.push(error.to_string());
