@@ -286,7 +286,7 @@ impl Agent for Service {
         let (peer, read) = (Peer::of(request.extensions()), request.get_ref());
         let (blocks, shown) = (std::iter::once(read.of.block), read.ticket.as_slice());
         tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, false, shown)?;
-        updates::read(&self.shared, request.into_inner()).await.map(Response::new)
+        updates::read(&self.shared, request).await.map(Response::new)
     }
 
     async fn promote_blocks(

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kintsu_dag::BlockId;
 use kintsu_store::{
-    AppendLog, BlockStore, Data, FrozenDelta, Generation, MOST_RECORD_BYTES, Role, Scope, StoreError, Update,
+    AppendLog, BlockStore, Data, FrozenDelta, Generation, Logged, MOST_RECORD_BYTES, Role, Scope, StoreError, Update,
 };
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{
@@ -20,7 +20,7 @@ use kintsu_wire::message::{
     FrozenUpdates, LoggedUpdate, PendingUpdate, PendingUpdates, PromoteBlocks, PromotedBlocks, ReadUpdates,
     ReleaseUpdates, UpdatedBytes, VolumeEpochs,
 };
-use kintsu_wire::version::Spoken;
+use kintsu_wire::version::{DELTAS, Spoken};
 use tokio::sync::RwLock;
 use tonic::{Request, Status};
 
@@ -62,15 +62,16 @@ impl Flights {
     }
 }
 
-/// Logs updates here, and at the same time as replicas on the nodes that they are forwarded to, which may get the bytes that
-/// are replaced too.
+/// Logs updates here, and at the same time as replicas on the nodes that they are forwarded to, which may get deltas instead, or the
+/// bytes that are replaced too.
 ///
 /// # Errors
 /// `InvalidArgument` for updates that the log refuses; `FailedPrecondition` for an older epoch; `ResourceExhausted` if
 /// this disk is full; `Unavailable` if they are not durable on another node: then they may be so here.
 pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<Appended, Status> {
     let version = Spoken::of(request.extensions()).now;
-    let AppendUpdates { updates, replica, forward, fenced, send_old, old, tickets: _ } = request.into_inner();
+    let AppendUpdates { updates, replica, forward, fenced, send_old, deltas_from, old, tickets: _ } =
+        request.into_inner();
     if let Some(stranger) = old.iter().find(|old| !updates.iter().any(|update| update.block == old.block)) {
         let message =
             format!("replaced bytes: expected some of updated blocks, got some of {}", stranger.block);
@@ -94,10 +95,14 @@ pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<
         true => replaced(shared, &log, &updates).await,
         false => Vec::new(),
     };
+    let replicas = match deltas_from.filter(|_| !replica && !forward.is_empty() && version >= DELTAS) {
+        Some(from) => deltas(shared, &log, &updates, Generation(from)).await,
+        None => updates.clone(),
+    };
     let forwarding = futures::future::try_join_all(
         forward
             .into_iter()
-            .map(|to| forward_to(shared, to, updates.clone(), replaced.clone(), fenced, version)),
+            .map(|to| forward_to(shared, to, replicas.clone(), replaced.clone(), fenced, version)),
     );
     let role = role(replica);
     let (logged, appended_to) = (updates.clone(), log.clone());
@@ -133,7 +138,7 @@ async fn replaced(shared: &Shared, log: &Arc<AppendLog>, updates: &[LoggedUpdate
                 old.extend((0..bytes.len()).step_by(MOST_RECORD_BYTES).map(|from| {
                     let data = bytes.slice(from..bytes.len().min(from + MOST_RECORD_BYTES));
                     let offset = clean.start + from as u64;
-                    LoggedUpdate { volume, epoch, block, offset, data, zeros: 0 }
+                    LoggedUpdate { volume, epoch, block, offset, data, zeros: 0, delta_of: None }
                 }));
             }
         }
@@ -142,6 +147,37 @@ async fn replaced(shared: &Shared, log: &Arc<AppendLog>, updates: &[LoggedUpdate
     refused(read).await.unwrap_or_else(|error| {
         tracing::debug!("what updates replace cannot be read: {}", error.message());
         Vec::new()
+    })
+}
+
+/// These updates as replicas: deltas to the blocks here, where these have generation `from` or a later one and no commit of them
+/// is under way. Zeros, and what cannot be read, stay as they are. The caller keeps commits from beginning until the replicas
+/// are logged: so each later generation has what a delta says.
+async fn deltas(
+    shared: &Shared,
+    log: &Arc<AppendLog>,
+    updates: &[LoggedUpdate],
+    from: Generation,
+) -> Vec<LoggedUpdate> {
+    let (store, log, given) = (shared.store.clone(), log.clone(), updates.to_vec());
+    let delta = move |update: LoggedUpdate| {
+        let LoggedUpdate { block, offset, ref data, .. } = update;
+        if data.is_empty() || update.delta_of.is_some() || !log.is_settled(block, Role::Home) {
+            return Ok(update);
+        }
+        let generation = store.look(block)?.meta.generation;
+        if generation < from {
+            return Ok(update);
+        }
+        let mut bytes = vec![0; data.len()];
+        store.open(block, generation)?.read_at(offset, &mut bytes)?;
+        bytes.iter_mut().zip(data).for_each(|(byte, new)| *byte ^= new);
+        Ok(LoggedUpdate { data: Bytes::from(bytes), delta_of: Some(generation.0), ..update })
+    };
+    let all = refused(move || given.into_iter().map(delta).collect()).await;
+    all.unwrap_or_else(|error| {
+        tracing::debug!("what updates replace cannot be read: {}", error.message());
+        updates.to_vec()
     })
 }
 
@@ -196,8 +232,12 @@ fn role(replica: bool) -> Role {
 }
 
 fn of(update: &LoggedUpdate, role: Role) -> Update<'_> {
-    let LoggedUpdate { volume, epoch, block, offset, ref data, zeros } = *update;
-    let data = if data.is_empty() { Data::Zeros(zeros) } else { Data::Bytes(data) };
+    let LoggedUpdate { volume, epoch, block, offset, ref data, zeros, delta_of } = *update;
+    let data = match delta_of {
+        Some(version) => Data::Delta(Generation(version), data),
+        None if data.is_empty() => Data::Zeros(zeros),
+        None => Data::Bytes(data),
+    };
     Update { volume, epoch, block, role, offset, data }
 }
 
@@ -265,7 +305,7 @@ pub async fn freeze(shared: &Shared, request: Request<FreezeUpdates>) -> Result<
         for lock in shared.flights.of(std::iter::once(block).filter(|_| !replica)) {
             flights.push(lock.write().await);
         }
-        let here = log.freeze_anew(block, role(replica));
+        let here = log.freeze(block, role(replica));
         let at = at.into_iter().map(|to| freeze_at(shared, to, block, over, version));
         let asked = futures::future::join_all(at).await;
         // Nothing changes what is fixed.
@@ -275,7 +315,7 @@ pub async fn freeze(shared: &Shared, request: Request<FreezeUpdates>) -> Result<
             continue;
         }
         let delta = match over.filter(|_| here.is_some()) {
-            Some(over) => delta(shared, &log, block, (!replica).then_some(over)).await,
+            Some(over) => delta(shared, &log, block, role(replica), Generation(over)).await,
             None => None,
         };
         let is_same = |asked: &Option<(u64, Option<DigestBytes>)>| {
@@ -311,19 +351,19 @@ async fn freeze_at(
     Some(frozen.map_or((0, None), |frozen| (frozen.upto, frozen.delta)))
 }
 
-/// The digest of what a commit adds to a block, if that is known here. `over`: the generation of the block; `None`: it is not
-/// here.
+/// The digest of what a commit adds to this generation of a block, if that is known here.
 async fn delta(
     shared: &Shared,
     log: &Arc<AppendLog>,
     block: BlockId,
-    over: Option<u32>,
+    role: Role,
+    over: Generation,
 ) -> Option<DigestBytes> {
     let (store, log) = (shared.store.clone(), log.clone());
     let digest = move || {
-        let delta = match over {
-            Some(over) => Some(FrozenDelta::at_home(log, block, store.open(block, Generation(over))?)),
-            None => FrozenDelta::of_replica(log, block),
+        let delta = match role {
+            Role::Home => FrozenDelta::at_home(log, block, store.open(block, over)?),
+            Role::Replica => FrozenDelta::of_replica(log, block, over),
         };
         delta.map(|mut delta| delta.digest()).transpose()
     };
@@ -348,9 +388,11 @@ pub async fn release(shared: &Shared, request: ReleaseUpdates) -> Result<Done, S
 ///
 /// # Errors
 /// `InvalidArgument` for a part that is too long; `FailedPrecondition` for an epoch that is over, or a block of another
-/// generation; `NotFound` for a block that is not there; a damaged record or block; the disk fails.
-pub async fn read(shared: &Shared, request: ReadUpdates) -> Result<UpdatedBytes, Status> {
-    let ReadUpdates { of, offset, len, epochs, folder, over, plain, ticket: _ } = request;
+/// generation, or deltas for a caller that does not know of them; `NotFound` for a block that is not there; a damaged record
+/// or block; the disk fails.
+pub async fn read(shared: &Shared, request: Request<ReadUpdates>) -> Result<UpdatedBytes, Status> {
+    let newest = Spoken::of(request.extensions()).newest;
+    let ReadUpdates { of, offset, len, epochs, folder, over, plain, ticket: _ } = request.into_inner();
     check_folder(shared, folder)?;
     if len > MOST_READ_BYTES {
         let message = format!("bytes to read: expected at most {MOST_READ_BYTES}, got {len}");
@@ -366,37 +408,36 @@ pub async fn read(shared: &Shared, request: ReadUpdates) -> Result<UpdatedBytes,
         }
     }
     let (store, role) = (shared.store.clone(), role(of.replica));
-    let pieces = move || {
-        let mut pieces = Vec::new();
-        if let Some(generation) = over {
-            let mut bytes = vec![0; len as usize];
-            if plain {
-                store.open(of.block, Generation(generation))?.read_at(offset, &mut bytes)?;
-                return Ok(vec![(offset, Bytes::from(bytes))]);
-            }
-            let ranges = log.ranges(of.block, role, offset..offset.saturating_add(len.into()));
-            let whole = ranges.first().is_some_and(|first| first.end - first.start == u64::from(len));
+    let range = offset..offset.saturating_add(len.into());
+    if let Some(over) = over.map(Generation) {
+        let read = move || {
             // The log first: if a commit brings what it held into the block meanwhile, the block is read after that.
-            let mut laid = bytes.clone();
-            log.lay_over(of.block, role, offset, &mut laid)?;
-            if whole {
-                return Ok(vec![(offset, Bytes::from(laid))]);
+            let mut logged = if plain { Vec::new() } else { log.logged(of.block, role, range)? };
+            if let [Logged { bytes, delta_of: None, .. }] = &mut logged[..]
+                && bytes.len() == len as usize
+            {
+                return Ok(std::mem::take(bytes));
             }
-            store.open(of.block, Generation(generation))?.read_at(offset, &mut bytes)?;
-            for range in ranges {
-                let part = (range.start - offset) as usize..(range.end - offset) as usize;
-                bytes[part.clone()].copy_from_slice(&laid[part]);
-            }
-            return Ok(vec![(offset, Bytes::from(bytes))]);
+            let mut bytes = vec![0; len as usize];
+            store.open(of.block, over)?.read_at(offset, &mut bytes)?;
+            logged.iter().try_for_each(|part| part.lay_over(over, offset, &mut bytes))?;
+            Ok(bytes)
+        };
+        let bytes = refused(read).await?;
+        return Ok(UpdatedBytes { pieces: vec![(offset, bytes.into())], deltas: Vec::new() });
+    }
+    let (mut pieces, mut deltas) = (Vec::new(), Vec::new());
+    for Logged { offset, bytes, delta_of } in refused(move || log.logged(of.block, role, range)).await? {
+        match delta_of {
+            None => pieces.push((offset, bytes.into())),
+            Some(version) => deltas.push((offset, bytes.into(), version.0)),
         }
-        for range in log.ranges(of.block, role, offset..offset.saturating_add(len.into())) {
-            let mut bytes = vec![0; (range.end - range.start) as usize];
-            log.lay_over(of.block, role, range.start, &mut bytes)?;
-            pieces.push((range.start, Bytes::from(bytes)));
-        }
-        Ok(pieces)
-    };
-    Ok(UpdatedBytes { pieces: refused(pieces).await? })
+    }
+    if newest < DELTAS && !deltas.is_empty() {
+        let message = format!("log of {}: expected a caller of version {DELTAS}, got {newest}", of.block);
+        return Err(Status::failed_precondition(format!("{message}: replace this program, or commit the volume")));
+    }
+    Ok(UpdatedBytes { pieces, deltas })
 }
 
 /// Puts next versions in their places.
@@ -428,7 +469,7 @@ async fn refused<T: Send + 'static>(
     done.map_err(|error| Status::internal(error.to_string()))?.map_err(|error| {
         let message = error.to_string();
         match error {
-            StoreError::Invalid { what: "epoch", .. } | StoreError::Stale { .. } => {
+            StoreError::Invalid { what: "epoch" | "delta of a block", .. } | StoreError::Stale { .. } => {
                 Status::failed_precondition(message)
             }
             StoreError::Invalid { .. } => Status::invalid_argument(message),

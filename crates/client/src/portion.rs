@@ -289,6 +289,14 @@ impl Portion {
         self.stripe.generations().get(usize::from(block?.index.0)).copied()
     }
 
+    /// The versions of the blocks that have the range.
+    fn wanted_generations(&self) -> Vec<u32> {
+        let spans = spans(&self.stripe.layout, self.code.k(), false, self.range.clone());
+        let wanted = spans.iter().flat_map(Span::indices);
+        let generations = self.stripe.generations();
+        wanted.filter_map(|block| generations.get(usize::from(block.0)).copied()).collect()
+    }
+
     async fn report(&self, fault: &Fault) {
         let Some(id) = fault.block else { return };
         let bad = BadBlock { id, node: fault.node, kind: fault.kind, detail: fault.detail.clone() };
@@ -316,7 +324,11 @@ impl Portion {
         };
         match view.stripes.into_iter().next() {
             Some(stripe) if stripe.id == self.stripe.id && stripe.layout == self.stripe.layout => {
+                let before = self.wanted_generations();
                 self.stripe = stripe;
+                if self.wanted_generations() != before {
+                    self.counters.updated.store(true, Relaxed);
+                }
                 self.avoid.refresh(self.client.told(view.nodes));
                 Ok(())
             }

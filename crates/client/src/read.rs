@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub struct GetReport {
     pub replanned: u64,
     /// Nodes that were left aside because they were slow or silent.
     pub slow: BTreeSet<NodeId>,
+    /// Wanted blocks were found to have newer versions meanwhile: some of the bytes may be of these.
+    pub updated: bool,
 }
 
 /// How an object is read.
@@ -75,6 +77,8 @@ pub(crate) struct Counters {
     pub delivered: AtomicU64,
     /// Bytes to deliver.
     pub total: u64,
+    /// Whether wanted blocks had newer versions when they were looked up again.
+    pub updated: AtomicBool,
     degraded: Mutex<BTreeSet<StripeId>>,
 }
 
@@ -90,6 +94,7 @@ impl Counters {
             degraded_stripes: self.degraded.lock().unwrap_or_else(PoisonError::into_inner).len() as u64,
             bytes_read: self.bytes_read.load(Relaxed),
             replanned: self.replanned.load(Relaxed),
+            updated: self.updated.load(Relaxed),
         }
     }
 }

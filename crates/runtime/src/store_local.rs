@@ -165,11 +165,13 @@ impl Local for StoreLocal {
         let log = || self.store.log().map_err(|error| from_store(node, id, &error));
         let delta = match binding.replica {
             false => FrozenDelta::at_home(log()?, id, self.version(binding)?),
-            true => FrozenDelta::of_replica(log()?, id).ok_or_else(|| {
-                let detail = "delta of a replica: expected updates fixed for a commit, got none".into();
-                self.fault(FaultKind::Missing, id, detail)
-            })?,
+            true => FrozenDelta::of_replica(log()?, id, Generation(binding.generation)),
         };
+        // After a restart nobody knows what was fixed.
+        let delta = delta.ok_or_else(|| {
+            let detail = "delta of a block: expected updates fixed for a commit, got none".into();
+            self.fault(FaultKind::Missing, id, detail)
+        })?;
         Ok(Box::new(DeltaSource::new(node, id, delta)))
     }
 

@@ -22,7 +22,7 @@ use tonic::{Extensions, Request, Status};
 use crate::message::NodeAddress;
 
 /// The version of this release.
-pub const PROTOCOL_VERSION: u32 = 13;
+pub const PROTOCOL_VERSION: u32 = 14;
 
 /// The oldest version that it speaks too.
 pub const OLDEST_VERSION: u32 = 8;
@@ -42,6 +42,10 @@ pub const PACKS: u32 = 13;
 
 /// Since this version an agent can enclose in its answer what programs send to their caller; an older one would wait for connections.
 pub const ENCLOSES: u32 = 13;
+
+/// Since this version replicas of updates may be deltas: an older agent would take them for new bytes, and an older reader overlook
+/// them.
+pub const DELTAS: u32 = 14;
 
 /// The gRPC metadata key of the version of the call.
 const VERSION_KEY: &str = "kintsu-protocol";

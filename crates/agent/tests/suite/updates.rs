@@ -29,7 +29,7 @@ fn agent(stage: &Stage, node: usize) -> AgentChannel {
 
 fn logged(stage: &Stage, index: u8, offset: u64, data: &[u8]) -> LoggedUpdate {
     let data = Bytes::copy_from_slice(data);
-    LoggedUpdate { volume: 7, epoch: 2, block: id(stage, index), offset, data, zeros: 0 }
+    LoggedUpdate { volume: 7, epoch: 2, block: id(stage, index), offset, data, zeros: 0, delta_of: None }
 }
 
 /// Product in GF(2^8) modulo 0x11D, bit by bit.
@@ -245,4 +245,121 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
         .await
         .unwrap_err();
     assert_eq!(long.code(), Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_are_deltas_as_long_as_no_commit_is_under_way() {
+    let stage = Stage::new().await;
+    let replica = vec![stage.agents[4].control()];
+    let append = async |offset: u64, data: &[u8], from| {
+        let request = AppendUpdates {
+            updates: vec![logged(&stage, 1, offset, data)],
+            forward: replica.clone(),
+            deltas_from: Some(from),
+            ..AppendUpdates::default()
+        };
+        within(agent(&stage, 1).append_updates(request)).await.unwrap();
+    };
+    let read = |replica, over| ReadUpdates {
+        of: UpdatesOf { block: id(&stage, 1), replica, upto: 0 },
+        offset: 0,
+        len: BLOCK as u32,
+        epochs: None,
+        folder: None,
+        over,
+        plain: false,
+        ticket: None,
+    };
+    let seen = async |node: usize, replica| {
+        let found = agent(&stage, node).read_updates(read(replica, None)).await.unwrap().into_inner();
+        let forms = found.deltas.iter().map(|(offset, bytes, of)| (*offset, bytes.len(), *of));
+        let plain = found.pieces.iter().map(|(offset, bytes)| (*offset, bytes.len(), 0));
+        (found.deltas.clone(), forms.chain(plain).collect::<Vec<_>>())
+    };
+    append(1000, &[1; 500], GENERATION).await;
+    append(1200, &[2; 500], GENERATION).await;
+    let (deltas, forms) = seen(4, true).await;
+    assert_eq!(forms, [(1000, 700, GENERATION)]);
+    let old = data_block(1);
+    let new = |at: usize| if at < 1200 { 1 } else { 2 };
+    assert!((1000..1700).all(|at| deltas[0].1[at - 1000] == old[at] ^ new(at)));
+    assert_eq!(seen(1, false).await.1, [(1000, 700, 0)], "at home they are new bytes");
+    // Who does not know of deltas gets none, and no new bytes without them.
+    let mut older = tonic::Request::new(read(true, None));
+    let now = kintsu_wire::version::DELTAS - 1;
+    older.extensions_mut().insert(kintsu_wire::version::Spoken { now, newest: now });
+    let refused = agent(&stage, 4).read_updates(older).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    // The caller knows of a later version than the home has.
+    append(3000, &[3; 10], GENERATION + 1).await;
+    assert_eq!(seen(4, true).await.1, [(1000, 700, GENERATION), (3000, 10, 0)]);
+    append(3000, &[3; 10], 0).await;
+    assert_eq!(seen(4, true).await.1, [(1000, 700, GENERATION), (3000, 10, GENERATION)]);
+
+    // A commit from the replica.
+    let freeze = FreezeUpdates {
+        blocks: vec![id(&stage, 1)],
+        replicas: vec![replica.clone()],
+        deltas: vec![GENERATION],
+        ..FreezeUpdates::default()
+    };
+    let frozen = agent(&stage, 1).freeze_updates(freeze).await.unwrap().into_inner().blocks.remove(0).unwrap();
+    assert_eq!(frozen.same, [true]);
+    append(5000, &[4; 10], GENERATION).await;
+    assert_eq!(seen(4, true).await.1[2..], [(5000, 10, 0)], "what comes now may be on top of another version");
+    let node = |i: u32| (NodeId(i), Node { rack: RackId(i / 4), usable: true, used_bytes: 0, room_bytes: None });
+    let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
+    let dirty = Dirty { replicas: [(BlockIndex(1), vec![NodeId(4)])].into(), ..Dirty::at_home([BlockIndex(1)]) };
+    let plan = update(&stage.view, &topology, &dirty, Scheme::Optimal).unwrap();
+    assert_eq!(plan.crossings, 0, "both parities are in the rack of the replica");
+    let peers = |node: NodeId| Some(stage.agents.get(node.0 as usize)?.data());
+    let context = ProgramContext {
+        generations: &[],
+        job: RunId(0),
+        view: &stage.view,
+        generation: GENERATION,
+        window: (1000, 3010),
+        slice_bytes: 0,
+        expect: &stage.digests,
+        label: &[],
+        peers: &peers,
+        resume_key: 0,
+    };
+    let mut data: Vec<Vec<u8>> = (0..4).map(data_block).collect();
+    data[1][1000..1200].fill(1);
+    data[1][1200..1700].fill(2);
+    data[1][3000..3010].fill(3);
+    let expected = encoded(&stage, &data);
+    let mut jobs = 70..;
+    let mut job = || RunId(jobs.next().unwrap());
+    for programs in plan.programs(&context, &[GENERATION; 6], NEXT, &mut job).unwrap() {
+        let conducted = stage.conduct(programs, None).await;
+        assert_eq!(conducted.fault, None);
+        for held in conducted.outcomes.iter().flat_map(|outcome| &outcome.written) {
+            let right = Digest::of_bytes(&expected[usize::from(held.id.index.0)]).0;
+            assert_eq!((held.generation, held.digest), (NEXT, right), "{}", held.id);
+        }
+        let across = conducted.outcomes.iter().flat_map(|outcome| {
+            outcome.sent.iter().filter(|(to, _)| topology.across_racks(outcome.node, *to))
+        });
+        assert_eq!(across.map(|(_, bytes)| bytes).sum::<u64>(), 0);
+    }
+    append(6000, &[5; 10], GENERATION).await;
+    let blocks = vec![BlockRef { id: id(&stage, 1), generation: NEXT }];
+    agent(&stage, 1).promote_blocks(PromoteBlocks { blocks }).await.unwrap();
+    append(7000, &[6; 10], GENERATION).await;
+    assert_eq!(seen(4, true).await.1[2..], [(5000, 10, 0), (6000, 10, 0), (7000, 10, 0)], "it is not released");
+    // The home knows its own block, and a reader the decoded one.
+    data[1][5000..5010].fill(4);
+    data[1][6000..6010].fill(5);
+    data[1][7000..7010].fill(6);
+    let whole = agent(&stage, 1).read_updates(read(false, Some(NEXT))).await.unwrap().into_inner();
+    assert!(whole.pieces[0].1 == data[1] && whole.deltas.is_empty());
+    for (node, replica, upto) in [(1, false, frozen.upto), (4, true, frozen.replicas[0].unwrap())] {
+        let updates = vec![UpdatesOf { block: id(&stage, 1), replica, upto }];
+        agent(&stage, node).release_updates(ReleaseUpdates { updates }).await.unwrap();
+    }
+    append(8000, &[7; 10], GENERATION).await;
+    let forms = [(8000, 10, NEXT), (5000, 10, 0), (6000, 10, 0), (7000, 10, 0)];
+    assert_eq!(seen(4, true).await.1, forms);
 }

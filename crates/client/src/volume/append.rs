@@ -253,6 +253,8 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
         forward,
         fenced: true,
         send_old: shared.sends_old,
+        // A home that has an older version by now, which no commit left there, has lost one.
+        deltas_from: shared.sends_deltas.then(|| mapped.generation(piece.block)),
         tickets: mapped.ticket(piece.block, *first).into_iter().collect(),
         ..AppendUpdates::default()
     };
@@ -267,7 +269,7 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
 fn records(mapped: &Mapped, piece: &Piece) -> Vec<LoggedUpdate> {
     let (volume, epoch) = (mapped.epochs().volume, mapped.stripe.epoch);
     let block = mapped.block(piece.block);
-    let record = |offset, data, zeros| LoggedUpdate { volume, epoch, block, offset, data, zeros };
+    let record = |offset, data, zeros| LoggedUpdate { volume, epoch, block, offset, data, zeros, delta_of: None };
     match &piece.content {
         Content::Zeros(count) => vec![record(piece.offset, Bytes::new(), *count as u32)],
         Content::Bytes(bytes) => (0..bytes.len())

@@ -74,6 +74,8 @@ struct Shared {
     at_once: bool,
     /// Whether nodes with replicas get the bytes that writes replace.
     sends_old: bool,
+    /// Whether replicas are deltas.
+    sends_deltas: bool,
     /// Writes under way.
     ranges: Ranges,
 }
@@ -108,9 +110,9 @@ impl Client {
         let writer = writer.map(|writer| Writer::hold(self, (id, writer), opened.taken, asked, lease));
         let map = Map::new(self.clone(), &opened.volume, writer.as_ref().map(Writer::number));
         let row = opened.volume.scheme.parse::<Scheme>().unwrap_or_default().row();
-        let (at_once, sends_old) = (row.at_once, row.old_first);
+        let (at_once, sends_old, sends_deltas) = (row.at_once, row.old_first, row.replicates_deltas());
         let (client, info, ranges) = (self.clone(), opened.volume, Ranges::default());
-        let shared = Shared { client, info, map, writer, at_once, sends_old, ranges };
+        let shared = Shared { client, info, map, writer, at_once, sends_old, sends_deltas, ranges };
         Ok(Volume { shared: Arc::new(shared) })
     }
 }

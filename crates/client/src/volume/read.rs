@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_store::{Generation, Logged};
 use kintsu_wire::ambient::{FixedFault, is_back};
-use kintsu_wire::message::{ReadUpdates, UpdatedBytes, UpdatesOf};
+use kintsu_wire::message::{ReadUpdates, StripeInfo, UpdatedBytes, UpdatesOf};
 use tonic::{Code, Status};
 
 use super::Shared;
@@ -94,7 +95,7 @@ async fn attempt(
         let others = confirmed(shared, mapped, part, home);
         let (answer, others) = tokio::join!(ask(shared, mapped, part, home, Some(asked.1)), others);
         match answer {
-            Ok(UpdatedBytes { pieces }) => return Ok((whole(pieces, part)?, others?)),
+            Ok(UpdatedBytes { pieces, .. }) => return Ok((whole(pieces, part)?, others?)),
             // The map is too old, or the block is of another generation by now.
             Err(status) if status.code() == Code::FailedPrecondition => {
                 *refused = Some(asked);
@@ -162,7 +163,7 @@ async fn is_current(shared: &Arc<Shared>, mapped: &Arc<Mapped>, part: Part) -> b
 
 /// The log from a node that answers, over the block as it is read or decoded.
 async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(Bytes, bool), ClientError> {
-    let mut pieces = None;
+    let mut logged = None;
     let mut current = true;
     let mut why = None;
     if mapped.stripe.frozen {
@@ -175,7 +176,7 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(
     for node in others.into_iter().chain(silent) {
         match ask(shared, mapped, part, node, None).await {
             Ok(found) => {
-                pieces = Some(found.pieces);
+                logged = Some(found);
                 current = confirmed(shared, mapped, part, node).await?;
                 break;
             }
@@ -187,9 +188,9 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(
             }
         }
     }
-    let pieces = match (pieces, why) {
-        (Some(pieces), _) => pieces,
-        (None, None) => Vec::new(),
+    let UpdatedBytes { pieces, deltas } = match (logged, why) {
+        (Some(logged), _) => logged,
+        (None, None) => UpdatedBytes::default(),
         (None, Some(status)) => {
             let nodes: Vec<_> = log.iter().map(ToString::to_string).collect();
             let message = kintsu_wire::words(&status);
@@ -206,23 +207,31 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(
         return Ok((bytes.clone(), current));
     }
     let from = u64::from(part.block.0) * shared.info.block_bytes + part.offset;
-    let mut bytes = decoded(shared, mapped, part, from).await?;
-    for (at, piece) in pieces {
-        let at = at.checked_sub(part.offset).and_then(|at| usize::try_from(at).ok());
-        let target = at.and_then(|at| bytes.get_mut(at..at.checked_add(piece.len())?));
-        target.ok_or_else(|| other(part, piece.len()))?.copy_from_slice(&piece);
+    let (mut bytes, version) = decoded(shared, mapped, part, from).await?;
+    let plain = pieces.into_iter().map(|(offset, bytes)| (offset, bytes, None));
+    let deltas = deltas.into_iter().map(|(offset, bytes, of)| (offset, bytes, Some(Generation(of))));
+    for (offset, piece, delta_of) in plain.chain(deltas) {
+        if delta_of.is_some() && version.is_none() {
+            let block = mapped.block(part.block);
+            return Err(ClientError::Io(format!("{block}: a commit has changed it while it was decoded")));
+        }
+        // New bytes are the same over any version.
+        let over = Generation(version.unwrap_or_default());
+        let laid = Logged { offset, bytes: piece.into(), delta_of }.lay_over(over, part.offset, &mut bytes);
+        laid.map_err(|error| ClientError::Io(format!("log of {}: {error}", mapped.block(part.block))))?;
     }
     Ok((bytes.into(), current))
 }
 
-/// The part of the block as the last commit left it. The coordinator is asked where the stripe's blocks are once for an epoch,
+/// The part of the block as the last commit left it, and the block's generation; `None` if a commit has ended meanwhile, so that
+/// bytes may be of several. The coordinator is asked where the stripe's blocks are once for an epoch,
 /// and again when they are not there any more.
 async fn decoded(
     shared: &Arc<Shared>,
     mapped: &Mapped,
     part: Part,
     from: u64,
-) -> Result<Vec<u8>, ClientError> {
+) -> Result<(Vec<u8>, Option<u32>), ClientError> {
     let found = match mapped.looked_up(part.block) {
         Some(known) => shared.client.found_before(known.0.clone(), known.1),
         None => {
@@ -238,12 +247,14 @@ async fn decoded(
             found
         }
     };
+    let generations = found.said().0.stripes.first().map(StripeInfo::generations).unwrap_or_default();
+    let generation = generations.get(usize::from(part.block.0)).copied();
     let mut bytes = Vec::with_capacity(part.len as usize);
     let read = found.read(Some(from..from + part.len), GetOptions::default(), &mut bytes, |_, _| {}).await;
     if !read.as_ref().is_ok_and(|report| report.replanned == 0) {
         mapped.keep_looked_up(None);
     }
-    read.map(|_| bytes)
+    read.map(|report| (bytes, generation.filter(|_| !report.updated)))
 }
 
 async fn ask(

@@ -17,6 +17,7 @@ mod round_trips;
 mod snapshots;
 mod streams;
 mod sub_blocks;
+mod volume_deltas;
 mod volume_logs;
 mod volumes;
 mod windows;

@@ -237,7 +237,7 @@ impl Parting<'_> {
             };
             let Ok(mut agent) = self.cluster.agent(node) else { continue };
             if let Ok(found) = within(agent.read_updates(read)).await {
-                return Ok(!found.pieces.is_empty());
+                return Ok(!found.pieces.is_empty() || !found.deltas.is_empty());
             }
         }
         Err(self.conflict(format!("no answer of a node that logs {block}")))

@@ -107,7 +107,7 @@ pub async fn commit_held(
     let waits: Vec<String> = data().filter(|b| at_home(b).is_none()).map(|b| b.to_string()).collect();
     let left =
         (!waits.is_empty()).then(|| format!("{}: {} cannot be read at home", stripe.id, waits.join(", ")));
-    let (frozen, leftovers) = freeze(cluster, &stripe, &logs, &there, scheme.row().old_first).await?;
+    let (frozen, leftovers) = freeze(cluster, &stripe, &logs, &there, scheme.row().reads_replicas()).await?;
     tracing::debug!("{}: commit of {frozen:?}; what is left over: {leftovers:?}", stripe.id);
     release(cluster, stripe.id, &logs, &leftovers).await;
     if frozen.is_empty() {

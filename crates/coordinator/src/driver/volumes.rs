@@ -17,6 +17,7 @@ use kintsu_wire::message::{
     AppendUpdates, BlockRef, Durability, FenceVolume, FencedVolume, HeldBlock, LoggedUpdate, PromoteBlocks,
     ReadUpdates, ReleaseUpdates, UpdatesOf, VolumeStripe,
 };
+use kintsu_wire::version::{DELTAS, Spoken};
 use kintsu_wire::{AgentChannel, FolderId};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tonic::Status;
@@ -456,7 +457,15 @@ impl Change<'_> {
             .logged(id, source, had_replica(source))
             .await?
             .into_iter()
-            .map(|(offset, data)| LoggedUpdate { volume, epoch, block: id, offset, data, zeros: 0 })
+            .map(|Piece { offset, data, delta_of }| LoggedUpdate {
+                volume,
+                epoch,
+                block: id,
+                offset,
+                data,
+                zeros: 0,
+                delta_of,
+            })
             .collect();
         for &node in nodes {
             let same = sound.contains(&node) && is_replica(node) == had_replica(node);
@@ -475,7 +484,11 @@ impl Change<'_> {
                 within(agent.release_updates(ReleaseUpdates { updates })).await.map_err(failed(node))?;
             }
             if !lacks.is_empty() {
+                let has_deltas = lacks.iter().any(|update| update.delta_of.is_some());
                 let append = AppendUpdates { updates: lacks, replica, ..AppendUpdates::default() };
+                let version = self.cluster.speaks.now();
+                // An older agent must refuse deltas.
+                let append = Spoken::over(append, if has_deltas { version.max(DELTAS) } else { version });
                 within(agent.append_updates(append)).await.map_err(failed(node))?;
             }
         }
@@ -483,7 +496,7 @@ impl Change<'_> {
     }
 
     /// What a node has logged for a block.
-    async fn logged(&self, block: BlockId, node: NodeId, replica: bool) -> Result<Vec<(u64, Bytes)>> {
+    async fn logged(&self, block: BlockId, node: NodeId, replica: bool) -> Result<Vec<Piece>> {
         let mut agent = self.cluster.agent(node)?;
         let (len, folder) = (self.stripe.block_len(block.index), self.folder(node));
         let mut pieces = Vec::new();
@@ -492,17 +505,27 @@ impl Change<'_> {
             let len = PIECE_BYTES.min(len - offset) as u32;
             let read =
                 ReadUpdates { of, offset, len, epochs: None, folder, over: None, plain: false, ticket: None };
-            pieces.extend(within(agent.read_updates(read)).await.map_err(failed(node))?.pieces);
+            let logged = within(agent.read_updates(read)).await.map_err(failed(node))?;
+            let piece = |offset, data, delta_of| Piece { offset, data, delta_of };
+            pieces.extend(logged.pieces.into_iter().map(|(offset, data)| piece(offset, data, None)));
+            pieces.extend(logged.deltas.into_iter().map(|(offset, data, of)| piece(offset, data, Some(of))));
         }
         Ok(pieces)
     }
 }
 
-/// Whether these pieces of a block have what an update writes.
-fn holds(pieces: &[(u64, Bytes)], update: &LoggedUpdate) -> bool {
-    pieces.iter().any(|(offset, bytes)| {
-        let from = update.offset.checked_sub(*offset).map(|from| from as usize);
-        let part = from.and_then(|from| bytes.get(from..)?.get(..update.data.len()));
+/// A part of what a log has of a block: new bytes, or what is to be added to a generation of the block.
+struct Piece {
+    offset: u64,
+    data: Bytes,
+    delta_of: Option<u32>,
+}
+
+/// Whether these pieces of a block have what an update writes, in the same form.
+fn holds(pieces: &[Piece], update: &LoggedUpdate) -> bool {
+    pieces.iter().filter(|piece| piece.delta_of == update.delta_of).any(|piece| {
+        let from = update.offset.checked_sub(piece.offset).map(|from| from as usize);
+        let part = from.and_then(|from| piece.data.get(from..)?.get(..update.data.len()));
         part.is_some_and(|part| part == update.data)
     })
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::update::{
-    Dirty, InterimRule, Scheme, group, interim_home, least_crossings, parity_homes, update,
+    Dirty, Scheme, group, interim_home, least_crossings, parity_homes, update,
 };
 use kintsu_plan::{StripeView, Topology, place};
 use serde::Serialize;
@@ -74,6 +74,23 @@ pub(super) struct Account<'a> {
 fn pattern(view: &StripeView, topology: &Topology, blocks: &[BlockIndex]) -> Pattern {
     let racks = view.homes.iter().map(|home| home.and_then(|node| topology.rack(node))).collect();
     (racks, blocks.to_vec())
+}
+
+/// These blocks are dirty, and their replicas are deltas where the scheme has them.
+fn with_replicas(
+    view: &StripeView,
+    topology: &Topology,
+    blocks: &[BlockIndex],
+    scheme: Scheme,
+) -> Result<Dirty> {
+    let mut dirty = Dirty::at_home(blocks.iter().copied());
+    if scheme.row().replicates_deltas() {
+        for &block in blocks {
+            let interim = interim_home(view, topology, block, scheme)?;
+            dirty.replicas.extend(interim.map(|interim| (block, vec![interim.node])));
+        }
+    }
+    Ok(dirty)
 }
 
 impl<'a> Account<'a> {
@@ -187,10 +204,13 @@ impl<'a> Account<'a> {
     /// What nodes send to commit this.
     fn by_nodes(&mut self, view: &StripeView, dirty: &DirtyStripe) -> Result<u64> {
         let topology = &self.ground.topology;
-        let (pattern, blocks) = (pattern(view, topology, &dirty.blocks()), Dirty::at_home(dirty.blocks()));
+        let pattern = pattern(view, topology, &dirty.blocks());
         let commit = match self.commits.entry(pattern) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Commit::new(view, topology, blocks, self.scheme)?),
+            Entry::Vacant(new) => {
+                let blocks = with_replicas(view, topology, &dirty.blocks(), self.scheme)?;
+                new.insert(Commit::new(view, topology, blocks, self.scheme)?)
+            }
         };
         commit.bytes(view, dirty)
     }
@@ -215,13 +235,7 @@ impl<'a> Account<'a> {
         if let Some(known) = self.costs.get(&pattern) {
             return Ok(*known);
         }
-        let mut dirty = Dirty::at_home(blocks.iter().copied());
-        if self.scheme.row().interim == InterimRule::Hub {
-            for &block in blocks {
-                let interim = interim_home(view, topology, block, self.scheme)?;
-                dirty.replicas.extend(interim.map(|interim| (block, vec![interim.node])));
-            }
-        }
+        let dirty = with_replicas(view, topology, blocks, self.scheme)?;
         let symbols = update(view, topology, &dirty, self.scheme)?.crossings;
         let bound = least_crossings(view, topology, &dirty)?;
         self.costs.insert(pattern, Cost { symbols, bound });

@@ -21,7 +21,7 @@ pub(super) struct Commit {
 type Crossing = BTreeSet<Vertex>;
 
 impl Commit {
-    /// The commit of what is dirty in this stripe, from the homes of its blocks alone.
+    /// The commit of what is dirty in this stripe.
     pub fn new(view: &StripeView, topology: &Topology, dirty: Dirty, scheme: Scheme) -> Result<Self> {
         let mut graphs = Vec::new();
         for plan in update(view, topology, &dirty, scheme)?.plans {

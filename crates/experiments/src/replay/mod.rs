@@ -15,8 +15,7 @@
 //!   long as the write, and a commit treats each part of a stripe where the same blocks are dirty for itself;
 //! - what nodes send is counted as well, and compared with the kernel's counters ([`on_hosts`]): replicas of ranges in the
 //!   rack with most parities (for PARIX at all parities), and at a commit slices of the span of all dirty ranges of the
-//!   stripe, from home; slices that
-//!   are all zero are headers alone.
+//!   stripe, from home, or for `optimal` from a replica; slices that are all zero are headers alone.
 
 mod account;
 mod as_nodes;

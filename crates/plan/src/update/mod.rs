@@ -45,8 +45,8 @@ use scene::Scene;
 pub struct Dirty {
     /// The data blocks with deltas.
     pub blocks: Vec<BlockIndex>,
-    /// Nodes besides the homes that have the delta of a block too. Only [`Scheme::Optimal`] and [`Scheme::Parix`] read deltas
-    /// there, except for a block without a home.
+    /// Nodes besides the homes that have the delta of a block too. Only schemes of which [`SchemeRow::reads_replicas`] says so read
+    /// deltas there, except for a block without a home.
     pub replicas: BTreeMap<BlockIndex, Vec<NodeId>>,
 }
 

@@ -96,6 +96,18 @@ const ROWS: [SchemeRow; 7] = [
     },
 ];
 
+impl SchemeRow {
+    /// Whether replicas are deltas, so that a commit finds in the hub what it needs there.
+    pub fn replicates_deltas(&self) -> bool {
+        self.interim == InterimRule::Hub
+    }
+
+    /// Whether a commit reads deltas of nodes that have the same as home.
+    pub fn reads_replicas(&self) -> bool {
+        self.old_first || self.replicates_deltas()
+    }
+}
+
 impl Scheme {
     /// All schemes, simple ones first.
     pub fn all() -> impl Iterator<Item = &'static SchemeRow> {

@@ -1,45 +1,48 @@
 //! What a commit adds to a block: its frozen updates XOR the bytes that they replace.
 //!
-//! At home the block has these bytes. A node with replicas has them if it was sent them with the first update of each place
-//! (PARIX, as CAU describes it in section 2.3). Whether it has all of them, and the same updates as the home, is not known
-//! before a commit compares digests: a replica may have updates that were never acknowledged, or bytes of an older block.
+//! At home the block has these bytes. A node with replicas has deltas, or was sent the bytes with the first update of each
+//! place (PARIX, as CAU describes it in section 2.3). Whether it has all of them, and the same updates as the home, is not
+//! known before a commit compares digests: a replica may have updates that were never acknowledged, new bytes alone, or what
+//! belongs to an older version.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use kintsu_dag::BlockId;
 
+use super::logged::{add, later};
 use super::{AppendLog, Layer, Role, invalid};
-use crate::{BlockRead, Digest, StoreError, UNIT_BYTES};
+use crate::{BlockRead, Digest, Generation, StoreError, UNIT_BYTES};
 
 /// What a commit adds to one block.
 pub struct FrozenDelta {
     log: Arc<AppendLog>,
     id: BlockId,
+    /// The version that it is added to.
+    over: Generation,
     /// The block; `None`: it is not on this node.
     block: Option<Box<dyn BlockRead>>,
     /// Where it may not be zero.
     ranges: Vec<Range<u64>>,
-    new: Vec<u8>,
 }
 
 impl FrozenDelta {
-    /// Of a block of this node. Freezes what the log has of it, if nothing is frozen yet.
-    pub fn at_home(log: Arc<AppendLog>, id: BlockId, block: Box<dyn BlockRead>) -> Self {
-        let ranges = log.freeze(id, Role::Home).map_or_else(Vec::new, |(_, ranges)| ranges);
-        Self { log, id, block: Some(block), ranges, new: Vec::new() }
+    /// Of a block of this node; `None` if nothing of it is frozen, because the node was started again since.
+    pub fn at_home(log: Arc<AppendLog>, id: BlockId, block: Box<dyn BlockRead>) -> Option<Self> {
+        let ranges = log.frozen(id, Role::Home)?;
+        Some(Self { log, id, over: block.meta().generation, block: Some(block), ranges })
     }
 
-    /// Of a block of another node; `None` if nothing of it is frozen.
-    pub fn of_replica(log: Arc<AppendLog>, id: BlockId) -> Option<Self> {
+    /// Of a block of another node, which has it in this version; `None` if nothing of it is frozen.
+    pub fn of_replica(log: Arc<AppendLog>, id: BlockId, over: Generation) -> Option<Self> {
         let ranges = log.frozen(id, Role::Replica)?;
-        Some(Self { log, id, block: None, ranges, new: Vec::new() })
+        Some(Self { log, id, over, block: None, ranges })
     }
 
     /// Fills `buf` from `offset`; zeros where nothing was updated.
     ///
     /// # Errors
-    /// `Invalid` for a replica without the bytes that it replaces; a damaged record or block; `Io`.
+    /// `Invalid` for a replica that does not know the delta to this version; a damaged record or block; `Io`.
     pub fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         buf.fill(0);
         let end = offset + buf.len() as u64;
@@ -55,20 +58,30 @@ impl FrozenDelta {
 
     /// A part of one range.
     fn read_within(&mut self, from: u64, part: &mut [u8]) -> Result<(), StoreError> {
-        let role = match &mut self.block {
-            Some(block) => {
-                block.read_at(from, part)?;
-                Role::Home
+        let role = if self.block.is_some() { Role::Home } else { Role::Replica };
+        let (range, mut known) = (from..from + part.len() as u64, 0);
+        for (at, place, bytes) in self.log.parts(self.id, role, &range, Layer::Frozen)? {
+            let target = &mut part[(at.start - from) as usize..(at.end - from) as usize];
+            known += target.len();
+            match (place.delta_of, &mut self.block) {
+                (Some(version), _) if version == self.over => target.copy_from_slice(&bytes),
+                // The block has it.
+                (Some(version), Some(_)) if version < self.over => target.fill(0),
+                (Some(version), _) => return Err(later(self.over, version)),
+                (None, Some(block)) => {
+                    block.read_at(at.start, target)?;
+                    add(target, &bytes);
+                }
+                (None, None) => {
+                    self.log.replaced(self.id, at.start, target)?;
+                    add(target, &bytes);
+                }
             }
-            None => {
-                self.log.replaced(self.id, from, part)?;
-                Role::Replica
-            }
-        };
-        self.new.clear();
-        self.new.extend_from_slice(part);
-        self.log.lay_over_frozen(self.id, role, from, &mut self.new)?;
-        part.iter_mut().zip(&self.new).for_each(|(byte, new)| *byte ^= new);
+        }
+        if known < part.len() {
+            let expected = format!("{} bytes of {} from {from}", part.len(), self.id);
+            return Err(invalid("what a commit takes", &expected, known));
+        }
         Ok(())
     }
 
@@ -110,12 +123,15 @@ impl AppendLog {
     /// The bytes that replicas of a block replace, all of a range.
     fn replaced(&self, block: BlockId, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         let range = offset..offset + buf.len() as u64;
-        let places = self.places(block, Role::Replica, &range, Layer::Old);
-        let known: u64 = places.iter().map(|(part, _)| part.end - part.start).sum();
-        if known < buf.len() as u64 {
+        let mut known = 0;
+        for (part, _, bytes) in self.parts(block, Role::Replica, &range, Layer::Old)? {
+            buf[(part.start - offset) as usize..(part.end - offset) as usize].copy_from_slice(&bytes);
+            known += bytes.len();
+        }
+        if known < buf.len() {
             let expected = format!("{} from byte {offset} of {block}", buf.len());
             return Err(invalid("bytes that updates replace", &expected, known));
         }
-        self.lay(block, Role::Replica, offset, buf, Layer::Old).map(drop)
+        Ok(())
     }
 }

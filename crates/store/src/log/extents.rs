@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::Generation;
+
 /// Where the record of a range is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
@@ -18,6 +20,8 @@ pub(super) struct Place {
     pub len: u32,
     /// Whether it says zeros, without a payload.
     pub zeros: bool,
+    /// The version of the block that its bytes are to be added to; `None`: they replace it.
+    pub delta_of: Option<Generation>,
 }
 
 /// Ranges that do not overlap, by their first byte.
@@ -101,7 +105,7 @@ mod tests {
     use super::*;
 
     fn place(number: u64) -> Place {
-        Place { number, segment: 0, at: 0, offset: 0, len: 0, zeros: false }
+        Place { number, segment: 0, at: 0, offset: 0, len: 0, zeros: false, delta_of: None }
     }
 
     proptest! {

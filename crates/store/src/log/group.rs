@@ -177,13 +177,16 @@ impl State {
                     held.active.forget(offset);
                     held.old.forget(offset);
                     held.cut = held.cut.filter(|cut| *cut > offset);
+                    held.found = held.found.filter(|found| *found > offset);
                     if held.frozen.is_empty() && held.active.is_empty() {
                         self.blocks.remove(&key);
                     }
                 }
             }
-            Kind::Bytes | Kind::Zeros | Kind::Old => {
-                let place = Place { number, segment, at, offset, len, zeros: kind == Kind::Zeros };
+            Kind::Bytes | Kind::Zeros | Kind::Old | Kind::Delta(_) => {
+                let delta_of = if let Kind::Delta(version) = kind { Some(version) } else { None };
+                let (len_there, zeros) = (record.payload_len(), kind == Kind::Zeros);
+                let place = Place { number, segment, at, offset, len: len_there, zeros, delta_of };
                 let held = self.blocks.entry(key).or_default();
                 held.volume = record.volume;
                 let layer = if kind == Kind::Old { &mut held.old } else { &mut held.active };

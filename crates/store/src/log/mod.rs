@@ -11,8 +11,10 @@
 //!   commit is tried;
 //! - [`AppendLog::release`] forgets what reached its block. If a crash loses that, the same bytes are laid over the
 //!   block again, which changes nothing;
-//! - with replicas there may be the bytes that they replace ([`Data::Old`]), so that a node without the block knows what a
-//!   commit adds to it ([`FrozenDelta`]).
+//! - a replica may be a delta ([`Data::Delta`]), or there may be the bytes that it replaces ([`Data::Old`]): then a node
+//!   without the block knows what a commit adds to it ([`FrozenDelta`]);
+//! - a delta counts for one version of the block. [`AppendLog::is_settled`] says when a home may send one, so that every
+//!   later version has what the delta says ([`Logged::lay_over`]).
 //!
 //! Invariants: what was acknowledged is read back byte for byte after any crash, or the opening of the log says which
 //! record is damaged; what was not acknowledged is read back whole or not at all. Memory: an entry for each range that
@@ -25,25 +27,26 @@ mod delta;
 mod extents;
 mod fences;
 mod group;
+mod logged;
 mod record;
 mod recover;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::ErrorKind;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use kintsu_dag::BlockId;
 
-use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
+use crate::{Generation, StoreError};
 pub use delta::FrozenDelta;
 use extents::{Extents, Place};
 use fences::Fences;
 pub use fences::Scope;
+pub use logged::Logged;
 use record::Record;
 
 /// The most bytes that one record carries.
@@ -67,6 +70,8 @@ pub enum Data<'a> {
     Zeros(u32),
     /// Not written: bytes of the block that updates replace, for a node that does not have the block.
     Old(&'a [u8]),
+    /// What is written XOR this version of the block, where no commit is under way.
+    Delta(Generation, &'a [u8]),
 }
 
 /// One write to one block.
@@ -159,6 +164,8 @@ struct Held {
     newest: u64,
     /// The newest record when it was frozen.
     cut: Option<u64>,
+    /// The newest record when the log was opened.
+    found: Option<u64>,
 }
 
 impl AppendLog {
@@ -214,34 +221,6 @@ impl AppendLog {
         self.commit(state, [(Record::fence(scope, epoch), &[][..])].into_iter()).map(drop)
     }
 
-    /// Lays what the log holds of `block` from `offset` over `buf`, newest bytes on top. Returns whether anything was.
-    ///
-    /// # Errors
-    /// `Invalid` for a damaged record; `Io`.
-    pub fn lay_over(
-        &self,
-        block: BlockId,
-        role: Role,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<bool, StoreError> {
-        self.lay(block, role, offset, buf, Layer::All)
-    }
-
-    /// The same with what [`freeze`](Self::freeze) fixed alone.
-    ///
-    /// # Errors
-    /// As [`lay_over`](Self::lay_over).
-    pub fn lay_over_frozen(
-        &self,
-        block: BlockId,
-        role: Role,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<bool, StoreError> {
-        self.lay(block, role, offset, buf, Layer::Frozen)
-    }
-
     /// Which parts of a range of a block the log holds, ascending, apart from each other.
     pub fn ranges(&self, block: BlockId, role: Role, range: Range<u64>) -> Vec<Range<u64>> {
         let state = self.state();
@@ -250,27 +229,23 @@ impl AppendLog {
         held.ranges().into_iter().map(cut).filter(|part| part.start < part.end).collect()
     }
 
-    /// Fixes what the next commit of a block takes; returns the number of the newest record in it, and the ranges. If
-    /// something is fixed already, that stays. `None` if the log holds nothing of the block.
-    pub fn freeze(&self, block: BlockId, role: Role) -> Option<(u64, Vec<Range<u64>>)> {
-        let mut state = self.state();
-        let held = state.blocks.get_mut(&(block, role))?;
-        if held.cut.is_none() {
-            held.frozen = std::mem::take(&mut held.active);
-            held.cut = Some(held.newest);
-        }
-        Some((held.cut?, held.frozen.ranges()))
-    }
-
-    /// As [`freeze`](Self::freeze), for a commit that begins anew: what came meanwhile is taken too. No program of an
+    /// Fixes what a commit of a block takes, from its begin on: what an earlier one fixed, and what came since. Returns the
+    /// number of the newest record in it, and the ranges; `None` if the log holds nothing of the block. No program of an
     /// earlier commit of the block may be running.
-    pub fn freeze_anew(&self, block: BlockId, role: Role) -> Option<(u64, Vec<Range<u64>>)> {
+    pub fn freeze(&self, block: BlockId, role: Role) -> Option<(u64, Vec<Range<u64>>)> {
         let mut state = self.state();
         let held = state.blocks.get_mut(&(block, role))?;
         let active = std::mem::take(&mut held.active);
         active.lay_on(&mut held.frozen);
         held.cut = Some(held.newest);
         Some((held.newest, held.frozen.ranges()))
+    }
+
+    /// Whether no commit of the block is under way, as far as this log can tell: nothing is fixed, and nothing is left from
+    /// before the log was opened, when something may have been.
+    pub fn is_settled(&self, block: BlockId, role: Role) -> bool {
+        let state = self.state();
+        state.blocks.get(&(block, role)).is_none_or(|held| held.cut.is_none() && held.found.is_none())
     }
 
     /// The newest epoch that was fenced here; 0 if none was.
@@ -316,83 +291,6 @@ impl AppendLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lay(
-        &self,
-        block: BlockId,
-        role: Role,
-        offset: u64,
-        buf: &mut [u8],
-        layer: Layer,
-    ) -> Result<bool, StoreError> {
-        let range = offset..offset.saturating_add(buf.len() as u64);
-        loop {
-            let places = self.places(block, role, &range, layer);
-            match self.fill(&places, &range, buf) {
-                // Meanwhile the records were released, and their file is gone.
-                Err(StoreError::Io { source, .. })
-                    if source.kind() == ErrorKind::NotFound
-                        && places != self.places(block, role, &range, layer) => {}
-                filled => return filled,
-            }
-        }
-    }
-
-    fn places(
-        &self,
-        block: BlockId,
-        role: Role,
-        range: &Range<u64>,
-        layer: Layer,
-    ) -> Vec<(Range<u64>, Place)> {
-        let state = self.state();
-        let Some(held) = state.blocks.get(&(block, role)) else { return Vec::new() };
-        match layer {
-            Layer::Old => held.old.within(range),
-            Layer::Frozen => held.frozen.within(range),
-            Layer::All => [held.frozen.within(range), held.active.within(range)].concat(),
-        }
-    }
-
-    /// Reads each place's record whole, so that its checksum can be checked.
-    fn fill(
-        &self,
-        places: &[(Range<u64>, Place)],
-        range: &Range<u64>,
-        buf: &mut [u8],
-    ) -> Result<bool, StoreError> {
-        let mut last: Option<(Place, Vec<u8>)> = None;
-        for (part, place) in places {
-            let target = &mut buf[(part.start - range.start) as usize..(part.end - range.start) as usize];
-            if place.zeros {
-                target.fill(0);
-                continue;
-            }
-            let again = last
-                .as_ref()
-                .is_some_and(|(known, _)| (known.segment, known.at) == (place.segment, place.at));
-            if !again {
-                last = Some((*place, self.record_at(*place)?));
-            }
-            if let Some((_, bytes)) = &last {
-                let from = (part.start - place.offset) as usize;
-                target.copy_from_slice(&bytes[from..from + target.len()]);
-            }
-        }
-        Ok(!places.is_empty())
-    }
-
-    fn record_at(&self, place: Place) -> Result<Vec<u8>, StoreError> {
-        let path = record::path(&self.dir, place.segment);
-        let file = self.disk.open(&path).map_err(|source| StoreError::io(&path, source))?;
-        let mut bytes = vec![0; record::encoded_len(place.len)];
-        let got = file.read_at(&mut bytes, place.at).map_err(|source| StoreError::io(&path, source))?;
-        match record::decode(&bytes[..got]) {
-            Some((record, payload)) if record.number == place.number => Ok(payload.to_vec()),
-            _ => Err(damaged(&path, place.at, place.number)),
-        }
-    }
-}
-
 /// Which bytes of a block.
 #[derive(Clone, Copy)]
 enum Layer {
@@ -416,14 +314,14 @@ impl Held {
 impl<'a> Data<'a> {
     fn bytes(self) -> &'a [u8] {
         match self {
-            Self::Bytes(bytes) | Self::Old(bytes) => bytes,
+            Self::Bytes(bytes) | Self::Old(bytes) | Self::Delta(_, bytes) => bytes,
             Self::Zeros(_) => &[],
         }
     }
 
     fn len(self) -> u64 {
         match self {
-            Self::Bytes(bytes) | Self::Old(bytes) => bytes.len() as u64,
+            Self::Bytes(bytes) | Self::Old(bytes) | Self::Delta(_, bytes) => bytes.len() as u64,
             Self::Zeros(count) => count.into(),
         }
     }

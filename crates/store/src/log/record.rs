@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 
 use super::{Data, Role, Scope, Update};
+use crate::Generation;
 
 /// A file is closed when it is longer than this.
 pub(super) const SEGMENT_BYTES: u64 = 64 << 20;
@@ -13,6 +14,8 @@ pub(super) const SEGMENT_BYTES: u64 = 64 << 20;
 pub(super) const ALIGN: usize = 64;
 
 const HEAD_BYTES: usize = 64;
+/// Before the bytes of a delta.
+const VERSION_BYTES: usize = 4;
 const MAGIC: u32 = 0x3147_4c4b;
 const FILE_MAGIC: &[u8; 8] = b"KINTLOG1";
 
@@ -29,9 +32,9 @@ pub(super) enum Kind {
     Fence,
     /// Bytes of a block that updates replace.
     Old,
+    /// New bytes XOR those of a version of the block. The payload begins with that version.
+    Delta(Generation),
 }
-
-const KINDS: [Kind; 5] = [Kind::Bytes, Kind::Zeros, Kind::Release, Kind::Fence, Kind::Old];
 
 /// One record without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +56,14 @@ pub(super) struct Record {
 impl Record {
     pub fn of(update: &Update<'_>) -> Self {
         let Update { volume, epoch, block, role, offset, data } = *update;
-        let (kind, len) = match data {
-            Data::Bytes(bytes) => (Kind::Bytes, bytes.len() as u32),
-            Data::Zeros(count) => (Kind::Zeros, count),
-            Data::Old(bytes) => (Kind::Old, bytes.len() as u32),
+        let kind = match data {
+            Data::Bytes(_) => Kind::Bytes,
+            Data::Zeros(_) => Kind::Zeros,
+            Data::Old(_) => Kind::Old,
+            Data::Delta(version, _) => Kind::Delta(version),
         };
+        // Callers have checked how long it is.
+        let len = data.len() as u32;
         Self { kind, number: 0, durable: 0, volume, epoch, block, role, offset, len }
     }
 
@@ -77,13 +83,18 @@ impl Record {
         Scope { volume: self.volume, stripe: (self.offset != 0).then_some(self.block.stripe) }
     }
 
-    fn payload(&self) -> usize {
-        if matches!(self.kind, Kind::Bytes | Kind::Old) { self.len as usize } else { 0 }
+    /// Bytes of its payload.
+    pub fn payload_len(&self) -> u32 {
+        match self.kind {
+            Kind::Bytes | Kind::Old => self.len,
+            Kind::Delta(_) => self.len.saturating_add(VERSION_BYTES as u32),
+            Kind::Zeros | Kind::Release | Kind::Fence => 0,
+        }
     }
 
     /// Bytes in a file.
     pub fn encoded_len(&self) -> usize {
-        encoded_len(self.payload() as u32)
+        encoded_len(self.payload_len())
     }
 
     /// Appends the record to `out`, padded with zeros.
@@ -96,12 +107,22 @@ impl Record {
         }
         head[48] = self.block.index.0;
         head[49] = u8::from(self.role == Role::Replica);
-        head[50] = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or_default() as u8;
+        let (kind, version) = match self.kind {
+            Kind::Bytes => (0, None),
+            Kind::Zeros => (1, None),
+            Kind::Release => (2, None),
+            Kind::Fence => (3, None),
+            Kind::Old => (4, None),
+            Kind::Delta(version) => (5, Some(version.0.to_le_bytes())),
+        };
+        let version = version.as_ref().map_or(&[][..], |bytes| bytes);
+        head[50] = kind;
         head[52..56].copy_from_slice(&self.len.to_le_bytes());
         head[56..].copy_from_slice(&self.offset.to_le_bytes());
-        let crc = checksum(&head[8..], payload);
+        let crc = checksum(&[&head[8..], version, payload]);
         head[4..8].copy_from_slice(&crc.to_le_bytes());
         out.extend_from_slice(&head);
+        out.extend_from_slice(version);
         out.extend_from_slice(payload);
         out.resize(out.len().next_multiple_of(ALIGN), 0);
     }
@@ -120,8 +141,19 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Record, &[u8])> {
     if word(0)? != MAGIC {
         return None;
     }
+    let kind = match head[50] {
+        0 => Kind::Bytes,
+        1 => Kind::Zeros,
+        2 => Kind::Release,
+        3 => Kind::Fence,
+        4 => Kind::Old,
+        5 => Kind::Delta(Generation(u32::from_le_bytes(
+            bytes.get(HEAD_BYTES..HEAD_BYTES + VERSION_BYTES)?.try_into().ok()?,
+        ))),
+        _ => return None,
+    };
     let record = Record {
-        kind: *KINDS.get(usize::from(head[50]))?,
+        kind,
         number: long(8)?,
         durable: long(16)?,
         volume: long(24)?,
@@ -131,14 +163,14 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Record, &[u8])> {
         offset: long(56)?,
         len: word(52)?,
     };
-    let payload = bytes.get(HEAD_BYTES..HEAD_BYTES + record.payload())?;
-    (checksum(&head[8..], payload) == word(4)?).then_some((record, payload))
+    let payload = bytes.get(HEAD_BYTES..HEAD_BYTES + record.payload_len() as usize)?;
+    let prefix = if matches!(kind, Kind::Delta(_)) { VERSION_BYTES } else { 0 };
+    (checksum(&[&head[8..], payload]) == word(4)?).then_some((record, &payload[prefix..]))
 }
 
-fn checksum(head: &[u8], payload: &[u8]) -> u32 {
+fn checksum(parts: &[&[u8]]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(head);
-    digest.update(payload);
+    parts.iter().for_each(|part| digest.update(part));
     digest.finalize() as u32
 }
 
@@ -148,7 +180,7 @@ pub(super) fn file_head(number: u64, counts: u64) -> Vec<u8> {
     head[..8].copy_from_slice(FILE_MAGIC);
     head[8..16].copy_from_slice(&number.to_le_bytes());
     head[16..24].copy_from_slice(&counts.to_le_bytes());
-    let crc = checksum(&head[..24], &[]);
+    let crc = checksum(&[&head[..24]]);
     head[24..28].copy_from_slice(&crc.to_le_bytes());
     head
 }
@@ -158,7 +190,7 @@ pub(super) fn read_file_head(bytes: &[u8]) -> Option<(u64, u64)> {
     let head = bytes.get(..ALIGN)?;
     let long = |at: usize| head[at..at + 8].try_into().map(u64::from_le_bytes).ok();
     let crc = head[24..28].try_into().map(u32::from_le_bytes).ok()?;
-    let whole = &head[..8] == FILE_MAGIC && checksum(&head[..24], &[]) == crc;
+    let whole = &head[..8] == FILE_MAGIC && checksum(&[&head[..24]]) == crc;
     if whole { Some((long(8)?, long(16)?)) } else { None }
 }
 

@@ -48,6 +48,8 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<State, StoreError> 
         seen = seen.max(take(&mut state, &path, number, &bytes, counts)?);
         state.found(number, bytes.len() as u64);
     }
+    // A commit may have taken them before the start.
+    state.blocks.values_mut().for_each(|held| held.found = Some(held.newest));
     // Numbers of records that do not count are not used again.
     state.next = seen.max(state.durable) + 1;
     Ok(state)

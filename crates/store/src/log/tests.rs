@@ -33,11 +33,38 @@ fn update(index: u8, offset: u64, data: Data<'_>) -> Update<'_> {
     Update { volume: 1, epoch: 5, block: block(index), role: Role::Home, offset, data }
 }
 
-/// The block as a reader sees it, if it was all 0xEE before.
+/// Version 4 of the block as a reader sees it, if it was all 0xEE.
 fn seen(log: &AppendLog, index: u8) -> Vec<u8> {
     let mut bytes = vec![0xEE; LEN];
-    log.lay_over(block(index), Role::Home, 0, &mut bytes).unwrap();
+    lay_over(log, index, Role::Home, 0, &mut bytes);
     bytes
+}
+
+/// Lays what is logged over bytes of version 4; whether anything is.
+fn lay_over(log: &AppendLog, index: u8, role: Role, from: u64, bytes: &mut [u8]) -> bool {
+    let logged = log.logged(block(index), role, from..from + bytes.len() as u64).unwrap();
+    logged.iter().for_each(|part| part.lay_over(Generation(4), from, bytes).unwrap());
+    !logged.is_empty()
+}
+
+/// What a commit adds to the block, which is all 0xEE and has this version.
+fn delta(log: &Arc<AppendLog>, index: u8, role: Role, version: u32) -> Result<Vec<u8>, StoreError> {
+    let mut bytes = vec![0xAA; LEN];
+    let frozen = match role {
+        Role::Home => FrozenDelta::at_home(log.clone(), block(index), stored(&[0xEE; LEN], version)),
+        Role::Replica => FrozenDelta::of_replica(log.clone(), block(index), Generation(version)),
+    };
+    frozen.unwrap().read_at(0, &mut bytes).map(|()| bytes)
+}
+
+/// Block 0 in some version.
+fn stored(bytes: &[u8], version: u32) -> Box<dyn crate::BlockRead> {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path()).unwrap();
+    let mut write = store.create(block(0), Generation(version), bytes.len() as u64, 4096, &[]).unwrap();
+    write.write_at(0, bytes).unwrap();
+    write.finish(None).unwrap();
+    store.open(block(0), Generation(version)).unwrap()
 }
 
 #[test]
@@ -54,10 +81,10 @@ fn the_newest_bytes_are_seen_before_and_after_a_restart() {
     expected[20..25].fill(0);
     assert!(seen(&log, 0) == expected);
     let mut part = [0xEE; 10];
-    assert!(log.lay_over(block(0), Role::Home, 18, &mut part).unwrap());
+    assert!(lay_over(&log, 0, Role::Home, 18, &mut part));
     assert_eq!(part, [1, 1, 0, 0, 0, 0, 0, 1, 1, 1]);
-    assert!(!log.lay_over(block(0), Role::Replica, 18, &mut part).unwrap(), "another role");
-    assert!(!log.lay_over(block(0), Role::Home, 200, &mut part).unwrap());
+    assert!(!lay_over(&log, 0, Role::Replica, 18, &mut part), "another role");
+    assert!(!lay_over(&log, 0, Role::Home, 200, &mut part));
     let pending = log.pending();
     assert_eq!(pending.len(), 2);
     assert_eq!((pending[0].ranges.clone(), pending[0].newest), (vec![10..110], 4));
@@ -87,13 +114,13 @@ fn a_replica_with_what_it_replaces_has_the_delta_of_the_home() {
     write(150, Data::Zeros(20), &[]);
     // What is replaced is not read, and not dirty by itself.
     let mut seen = vec![0xEE; 10];
-    assert!(!replica.lay_over(block(1), Role::Replica, 0, &mut seen).unwrap());
+    assert!(!lay_over(&replica, 1, Role::Replica, 0, &mut seen));
     assert_eq!(replica.pending()[0].ranges, [100..500]);
     drop(replica);
     let replica = Arc::new(open(&replica_disk.after_power_failure(0)).unwrap());
-    assert!(FrozenDelta::of_replica(replica.clone(), block(0)).is_none(), "nothing is fixed");
-    replica.freeze_anew(block(0), Role::Replica).unwrap();
-    let delta_of = || FrozenDelta::of_replica(replica.clone(), block(0)).unwrap();
+    assert!(FrozenDelta::of_replica(replica.clone(), block(0), Generation(1)).is_none(), "nothing is fixed");
+    replica.freeze(block(0), Role::Replica).unwrap();
+    let delta_of = || FrozenDelta::of_replica(replica.clone(), block(0), Generation(1)).unwrap();
     let mut expected = vec![0; LEN];
     expected[100..300].fill(1);
     expected[300..500].fill(2);
@@ -107,29 +134,117 @@ fn a_replica_with_what_it_replaces_has_the_delta_of_the_home() {
     assert!(part == expected[290..320]);
     // The home says the same of its block.
     let home = Arc::new(home);
-    let stored = || {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileStore::open(dir.path()).unwrap();
-        let mut write = store.create(block(0), crate::Generation(1), LEN as u64, 4096, &[]).unwrap();
-        write.write_at(0, &old).unwrap();
-        write.finish(None).unwrap();
-        store.open(block(0), crate::Generation(1)).unwrap()
-    };
-    let digest = FrozenDelta::at_home(home.clone(), block(0), stored()).digest().unwrap();
+    let at_home = || FrozenDelta::at_home(home.clone(), block(0), stored(&old, 1));
+    assert!(at_home().is_none());
+    home.freeze(block(0), Role::Home).unwrap();
+    let digest = at_home().unwrap().digest().unwrap();
     assert_eq!(delta_of().digest().unwrap(), digest);
     // A range of which it was not said what it replaces.
     replica.append(&[Update { role: Role::Replica, ..update(0, 499, Data::Bytes(&[3; 2])) }]).unwrap();
-    replica.freeze_anew(block(0), Role::Replica).unwrap();
+    replica.freeze(block(0), Role::Replica).unwrap();
     let said = delta_of().digest().unwrap_err().to_string();
     assert!(said.contains("bytes that updates replace"), "{said}");
     // All of it goes with the updates.
-    let (upto, _) = replica.freeze_anew(block(0), Role::Replica).unwrap();
+    let (upto, _) = replica.freeze(block(0), Role::Replica).unwrap();
     replica.release(block(0), Role::Replica, upto).unwrap();
     assert_eq!(replica.pending(), []);
     let last = Update { role: Role::Replica, ..update(0, 200, Data::Bytes(&[9; 9])) };
     replica.append(&[last]).unwrap();
-    replica.freeze_anew(block(0), Role::Replica).unwrap();
+    replica.freeze(block(0), Role::Replica).unwrap();
     assert!(delta_of().digest().is_err());
+}
+
+#[test]
+fn a_delta_is_added_to_its_version_and_later_ones_have_it() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    let of = |version, bytes| Data::Delta(Generation(version), bytes);
+    // Plain under and over a delta; a delta of an older version over plain bytes, and under a newer one.
+    log.append(&[update(0, 0, Data::Bytes(&[1; 100]))]).unwrap();
+    log.append(&[update(0, 50, of(4, &[2; 100])), update(0, 120, Data::Zeros(10))]).unwrap();
+    log.append(&[update(0, 200, Data::Bytes(&[5; 50])), update(0, 220, of(3, &[6; 60]))]).unwrap();
+    log.append(&[update(0, 260, of(4, &[7; 10]))]).unwrap();
+    let mut expected = vec![0xEE; LEN];
+    expected[..50].fill(1);
+    expected[50..150].fill(0xEE ^ 2);
+    expected[120..130].fill(0);
+    expected[200..220].fill(5);
+    expected[260..270].fill(0xEE ^ 7);
+    assert!(seen(&log, 0) == expected);
+    drop(log);
+    let log = Arc::new(open(&disk.after_power_failure(0)).unwrap());
+    assert!(seen(&log, 0) == expected, "after a restart");
+    let forms: Vec<_> = log.logged(block(0), Role::Home, 40..225).unwrap().into_iter().collect();
+    let forms: Vec<_> = forms.iter().map(|part| (part.offset, part.bytes.len(), part.delta_of)).collect();
+    let four = Some(Generation(4));
+    let plain = |offset, len| (offset, len, None);
+    assert_eq!(forms[..3], [plain(40, 10), (50, 70, four), plain(120, 10)]);
+    assert_eq!(forms[3..], [(130, 20, four), plain(200, 20), (220, 5, Some(Generation(3)))]);
+    // What was added to version 4 is not known of version 3, and is in version 5.
+    let parts = log.logged(block(0), Role::Home, 40..120).unwrap();
+    let lay = |base| {
+        let mut bytes = [0xEE; 80];
+        parts.iter().try_for_each(|part| part.lay_over(Generation(base), 40, &mut bytes)).map(|()| bytes)
+    };
+    let error = lay(3).unwrap_err().to_string();
+    assert!(error.contains("expected one of version g3 or before, got g4"), "{error}");
+    assert!(lay(5).unwrap()[..10] == [1; 10] && lay(5).unwrap()[10..] == [0xEE; 70]);
+    let outside = parts[0].lay_over(Generation(4), 41, &mut [0; 9]).unwrap_err().to_string();
+    assert!(outside.contains("within 41..50"), "{outside}");
+    // The home adds deltas of its version as they are, and older ones not again.
+    log.freeze(block(0), Role::Home).unwrap();
+    let added: Vec<u8> = expected.iter().map(|byte| byte ^ 0xEE).collect();
+    assert!(delta(&log, 0, Role::Home, 4).unwrap() == added);
+    assert!(delta(&log, 0, Role::Home, 3).is_err());
+}
+
+#[test]
+fn a_replica_with_deltas_of_the_same_version_alone_has_the_delta_of_the_home() {
+    let log = Arc::new(open(&fresh()).unwrap());
+    let to = |offset, data| Update { role: Role::Replica, ..update(0, offset, data) };
+    let of = |version, bytes| Data::Delta(Generation(version), bytes);
+    let frozen = || {
+        log.freeze(block(0), Role::Replica).unwrap();
+        [3, 4, 5].map(|version| delta(&log, 0, Role::Replica, version))
+    };
+    log.append(&[to(10, of(4, &[1; 100])), to(60, of(4, &[2; 10]))]).unwrap();
+    let mut added = vec![0; LEN];
+    added[10..110].fill(1);
+    added[60..70].fill(2);
+    let [before, same, after] = frozen();
+    assert!(same.unwrap() == added && before.is_err() && after.is_err());
+    // A place of which only new bytes are known.
+    log.append(&[to(60, Data::Zeros(1))]).unwrap();
+    assert!(frozen()[1].is_err());
+    // It is overwritten by one that is known, then by an older one.
+    log.append(&[to(50, of(4, &[2; 20]))]).unwrap();
+    added[50..60].fill(2);
+    assert!(*frozen()[1].as_ref().unwrap() == added);
+    log.append(&[to(0, of(3, &[9; 20]))]).unwrap();
+    assert!(frozen()[1].is_err());
+}
+
+#[test]
+fn a_block_is_settled_when_nothing_of_it_may_be_in_a_commit() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    let is_settled = |log: &AppendLog| log.is_settled(block(0), Role::Home);
+    let append = |log: &AppendLog| log.append(&[update(0, 0, Data::Bytes(&[1; 10]))]).unwrap();
+    append(&log);
+    assert!(is_settled(&log));
+    let (cut, _) = log.freeze(block(0), Role::Home).unwrap();
+    append(&log);
+    assert!(!is_settled(&log));
+    log.release(block(0), Role::Home, cut).unwrap();
+    assert!(is_settled(&log), "what came later is not in the commit");
+    // After a restart nobody knows what a commit has taken.
+    let log = open(&disk.after_power_failure(0)).unwrap();
+    let found = append(&log) - 1;
+    assert!(!is_settled(&log) && log.is_settled(block(1), Role::Home));
+    log.release(block(0), Role::Home, found - 1).unwrap();
+    assert!(!is_settled(&log));
+    log.release(block(0), Role::Home, found).unwrap();
+    assert!(is_settled(&log) && !log.pending().is_empty());
 }
 
 #[test]
@@ -139,11 +254,11 @@ fn a_commit_takes_what_was_frozen_and_leaves_what_came_later() {
     log.append(&[update(0, 0, Data::Bytes(&[1; 100]))]).unwrap();
     assert_eq!(log.freeze(block(0), Role::Home), Some((1, vec![0..100])));
     log.append(&[update(0, 50, Data::Bytes(&[2; 100]))]).unwrap();
-    // Tried again: the same bytes, though part of them was overwritten since.
-    assert_eq!(log.freeze(block(0), Role::Home), Some((1, vec![0..100])));
-    let mut frozen = [0xEE; 160];
-    log.lay_over_frozen(block(0), Role::Home, 0, &mut frozen).unwrap();
-    assert!(frozen[..100] == [1; 100] && frozen[100..] == [0xEE; 60]);
+    // The same bytes, though part of them was overwritten since.
+    let log = Arc::new(log);
+    let mut added = vec![0; LEN];
+    added[..100].fill(0xEE ^ 1);
+    assert!(delta(&log, 0, Role::Home, 4).unwrap() == added);
     assert_eq!(seen(&log, 0)[49..51], [1, 2]);
     log.release(block(0), Role::Home, 1).unwrap();
     assert_eq!(log.pending()[0].ranges, [50..150]);
@@ -236,7 +351,7 @@ fn damage_is_found_and_a_cut_tail_is_not_damage() {
     assert_eq!(cut.unwrap(), 2, "the last record was cut off");
     // What is damaged while the log is open is found by the read.
     disk.tamper(&file, |bytes| bytes[200] ^= 1);
-    let read = log.lay_over(block(0), Role::Home, 0, &mut [0; 10]).unwrap_err().to_string();
+    let read = log.logged(block(0), Role::Home, 0..10).unwrap_err().to_string();
     assert!(read.contains("record 1"), "{read}");
 }
 
@@ -386,4 +501,38 @@ fn appends_at_once_share_syncs_and_none_is_lost() {
         assert!(seen(&log, thread)[..200] == [thread + 1; 200]);
     }
     assert_eq!(log.pending().len(), 8);
+}
+
+/// Bytes of records as the software before deltas wrote them.
+#[test]
+fn logs_of_earlier_software_are_read() {
+    let record = |kind: u8, number: u8, payload: &[u8], len: u32| {
+        let mut head = [0u8; 64];
+        head[..4].copy_from_slice(b"KLG1");
+        (head[8], head[16], head[24], head[32], head[40]) = (number, number - 1, 1, 5, 9);
+        head[50] = kind;
+        head[52..56].copy_from_slice(&len.to_le_bytes());
+        head[56] = 100;
+        let crc = crc_fast::crc32_iscsi(&[&head[8..], payload].concat());
+        head[4..8].copy_from_slice(&crc.to_le_bytes());
+        let mut bytes = [&head[..], payload].concat();
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+        bytes
+    };
+    let mut file = [&b"KINTLOG1"[..], &[1, 0, 0, 0, 0, 0, 0, 0], &[0; 8]].concat();
+    file.extend(crc_fast::crc32_iscsi(&file).to_le_bytes());
+    file.resize(64, 0);
+    file.extend(record(0, 1, &[7; 70], 70));
+    file.extend(record(1, 2, &[], 30));
+    let disk = fresh();
+    disk.create_dir(&dir()).unwrap();
+    disk.sync_dir(Path::new("/data")).unwrap();
+    let new = disk.create(&record::path(&dir(), 1)).unwrap();
+    new.write_at(&file, 0).unwrap();
+    new.sync().unwrap();
+    disk.sync_dir(&dir()).unwrap();
+    let mut expected = vec![0xEE; LEN];
+    expected[100..170].fill(7);
+    expected[100..130].fill(0);
+    assert!(seen(&open(&disk).unwrap(), 0) == expected);
 }

@@ -27,6 +27,10 @@ pub struct LoggedUpdate {
     /// How many zeros are written, if there are no `data`.
     #[serde(default)]
     pub zeros: u32,
+    /// `data` are what is written XOR the block of this generation. Only in calls of version
+    /// [`DELTAS`](crate::version::DELTAS) or later: older agents would take them for what is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta_of: Option<u32>,
 }
 
 /// Log these updates, all or none; the reply comes when they are durable here, and on the node they are forwarded to.
@@ -47,6 +51,10 @@ pub struct AppendUpdates {
     /// commit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub send_old: bool,
+    /// Send the nodes that keep replicas deltas to the blocks here, where these have this generation or a later one and no
+    /// commit of them is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deltas_from: Option<u32>,
     /// To a node that keeps replicas: bytes of the blocks that these updates replace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old: Vec<LoggedUpdate>,
@@ -138,7 +146,7 @@ pub struct FreezeUpdates {
     /// Refuse the call if the log is in another folder.
     #[serde(default)]
     pub folder: Option<FolderId>,
-    /// For each block its generation, if the answer is to say where its delta is known. For replicas the numbers do not matter.
+    /// For each block its generation, if the answer is to say where its delta is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deltas: Vec<u32>,
 }
@@ -212,11 +220,15 @@ pub struct VolumeEpochs {
     pub to: u64,
 }
 
-/// The answer to [`ReadUpdates`]: the newest bytes of each logged range within the part, ascending.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The answer to [`ReadUpdates`]: the newest bytes of each logged range within the part. No range is in both lists.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdatedBytes {
-    /// Where in the block, and the bytes.
+    /// Where in the block, and the bytes; ascending.
     pub pieces: Vec<(u64, Bytes)>,
+    /// The same for what is known as new bytes XOR the block of a generation, which stands last. Only a caller that speaks
+    /// version [`DELTAS`](crate::version::DELTAS) gets some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deltas: Vec<(u64, Bytes, u32)>,
 }
 
 /// Put the next versions of blocks in their places: it is decided that they count.
