@@ -12,7 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use kintsu_dag::BlockId;
 use kintsu_store::{
-    AppendLog, BlockStore, Data, FrozenDelta, Generation, Logged, MOST_RECORD_BYTES, Role, Scope, StoreError, Update,
+    AppendLog, BlockStore, Data, FrozenDelta, Generation, Logged, MOST_RECORD_BYTES, Role, Scope, StoreError,
+    Update,
 };
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{
@@ -33,6 +34,9 @@ const MOST_READ_BYTES: u32 = 16 << 20;
 
 /// More bytes that updates replace are not sent with them.
 const MOST_OLD_BYTES: u64 = 4 << 20;
+
+/// A delta that takes longer to read is not compared: who fixes what a commit takes does not wait for that.
+const COMPARE_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long another node may take to make a replica durable.
 const FORWARD_WITHIN: Duration = Duration::from_secs(5);
@@ -315,7 +319,10 @@ pub async fn freeze(shared: &Shared, request: Request<FreezeUpdates>) -> Result<
             continue;
         }
         let delta = match over.filter(|_| here.is_some()) {
-            Some(over) => delta(shared, &log, block, role(replica), Generation(over)).await,
+            Some(over) => {
+                let delta = delta(shared, &log, block, role(replica), Generation(over));
+                tokio::time::timeout(COMPARE_WITHIN, delta).await.ok().flatten()
+            }
             None => None,
         };
         let is_same = |asked: &Option<(u64, Option<DigestBytes>)>| {
@@ -435,7 +442,9 @@ pub async fn read(shared: &Shared, request: Request<ReadUpdates>) -> Result<Upda
     }
     if newest < DELTAS && !deltas.is_empty() {
         let message = format!("log of {}: expected a caller of version {DELTAS}, got {newest}", of.block);
-        return Err(Status::failed_precondition(format!("{message}: replace this program, or commit the volume")));
+        return Err(Status::failed_precondition(format!(
+            "{message}: replace this program, or commit the volume"
+        )));
     }
     Ok(UpdatedBytes { pieces, deltas })
 }

@@ -303,13 +303,20 @@ async fn replicas_are_deltas_as_long_as_no_commit_is_under_way() {
         deltas: vec![GENERATION],
         ..FreezeUpdates::default()
     };
-    let frozen = agent(&stage, 1).freeze_updates(freeze).await.unwrap().into_inner().blocks.remove(0).unwrap();
+    let frozen =
+        agent(&stage, 1).freeze_updates(freeze).await.unwrap().into_inner().blocks.remove(0).unwrap();
     assert_eq!(frozen.same, [true]);
     append(5000, &[4; 10], GENERATION).await;
-    assert_eq!(seen(4, true).await.1[2..], [(5000, 10, 0)], "what comes now may be on top of another version");
-    let node = |i: u32| (NodeId(i), Node { rack: RackId(i / 4), usable: true, used_bytes: 0, room_bytes: None });
+    assert_eq!(
+        seen(4, true).await.1[2..],
+        [(5000, 10, 0)],
+        "what comes now may be on top of another version"
+    );
+    let node =
+        |i: u32| (NodeId(i), Node { rack: RackId(i / 4), usable: true, used_bytes: 0, room_bytes: None });
     let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
-    let dirty = Dirty { replicas: [(BlockIndex(1), vec![NodeId(4)])].into(), ..Dirty::at_home([BlockIndex(1)]) };
+    let dirty =
+        Dirty { replicas: [(BlockIndex(1), vec![NodeId(4)])].into(), ..Dirty::at_home([BlockIndex(1)]) };
     let plan = update(&stage.view, &topology, &dirty, Scheme::Optimal).unwrap();
     assert_eq!(plan.crossings, 0, "both parities are in the rack of the replica");
     let peers = |node: NodeId| Some(stage.agents.get(node.0 as usize)?.data());
@@ -348,7 +355,11 @@ async fn replicas_are_deltas_as_long_as_no_commit_is_under_way() {
     let blocks = vec![BlockRef { id: id(&stage, 1), generation: NEXT }];
     agent(&stage, 1).promote_blocks(PromoteBlocks { blocks }).await.unwrap();
     append(7000, &[6; 10], GENERATION).await;
-    assert_eq!(seen(4, true).await.1[2..], [(5000, 10, 0), (6000, 10, 0), (7000, 10, 0)], "it is not released");
+    assert_eq!(
+        seen(4, true).await.1[2..],
+        [(5000, 10, 0), (6000, 10, 0), (7000, 10, 0)],
+        "it is not released"
+    );
     // The home knows its own block, and a reader the decoded one.
     data[1][5000..5010].fill(4);
     data[1][6000..6010].fill(5);

@@ -4,9 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::update::{
-    Dirty, Scheme, group, interim_home, least_crossings, parity_homes, update,
-};
+use kintsu_plan::update::{Dirty, Scheme, group, interim_home, least_crossings, parity_homes, update};
 use kintsu_plan::{StripeView, Topology, place};
 use serde::Serialize;
 
