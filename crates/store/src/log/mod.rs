@@ -290,6 +290,7 @@ impl AppendLog {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
 /// Which bytes of a block.
 #[derive(Clone, Copy)]
