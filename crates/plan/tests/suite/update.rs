@@ -219,6 +219,23 @@ fn replicas_in_the_hub_are_the_transfer() {
 }
 
 #[test]
+fn replicas_of_some_blocks_save_what_they_can() {
+    for racks in [&[(3, 0), (3, 0), (0, 3)], &[(2, 1), (2, 1), (2, 1)], &[(1, 2), (2, 1), (3, 0)]] {
+        let (view, topology) = by_racks("rs:n=9,k=6", racks);
+        for seed in 0..12 {
+            let blocks = some(&*view.code, seed);
+            let cau = crossings(&view, &topology, &Dirty::at_home(blocks.clone()), Scheme::Cau);
+            let mut known = with_replicas(&view, &topology, blocks);
+            known.replicas.retain(|block, _| draw(seed, 4, block.0.into()).is_multiple_of(2));
+            let plan = update(&view, &topology, &known, Scheme::Optimal).unwrap();
+            run(&view, &topology, &known, &plan, seed);
+            let bound = least_crossings(&view, &topology, &known).unwrap();
+            assert!((bound..=cau).contains(&plan.crossings), "{bound}, {}, {cau}", plan.crossings);
+        }
+    }
+}
+
+#[test]
 fn replicas_are_in_another_rack_on_a_node_that_needs_them() {
     for code in codes() {
         let topology = topology(3, code.n());
