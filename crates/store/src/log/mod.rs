@@ -43,7 +43,7 @@ use kintsu_dag::BlockId;
 use crate::disk::{Disk, DiskFile};
 use crate::{Generation, StoreError};
 pub use delta::FrozenDelta;
-use extents::{Extents, Place};
+use extents::Extents;
 use fences::Fences;
 pub use fences::Scope;
 pub use logged::Logged;

@@ -2,6 +2,7 @@
 mod deltas;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 
 use kintsu_dag::{BlockIndex, StripeId};
 
