@@ -178,6 +178,7 @@ async fn a_small_update_committed_alone_reads_three_blocks_and_writes_three() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn senseless_updates_are_refused() {
     let site = site("rs:n=6,k=4").await;
+    log(&site, &mut site.object.clone(), (1, 70_000, 4096), 3);
     let plan = plan(&site, Scheme::Cau, &[1]);
     let faults = async |change: &dyn Fn(&mut kintsu_plan::Program)| -> Vec<Fault> {
         let mut programs = site.update_programs(&plan, WHOLE, NEXT).remove(0);
@@ -201,6 +202,11 @@ async fn senseless_updates_are_refused() {
     });
     let elsewhere = elsewhere.await;
     assert!(elsewhere.iter().any(|fault| fault.kind == FaultKind::Invalid), "{elsewhere:?}");
+    // Nothing is fixed: the node may have been started again since.
+    home(&site, 1).log.release(site.id(1), Role::Home, u64::MAX).unwrap();
+    log(&site, &mut site.object.clone(), (1, 70_000, 4096), 4);
+    let unknown = faults(&|_| ()).await;
+    assert!(unknown.iter().any(|fault| fault.detail.contains("fixed for a commit, got none")), "{unknown:?}");
     // Blocks whose recorded digests are others.
     let forged = faults(&|program| of_all(program, &|block| block.expect = Some([7; 16]))).await;
     assert!(forged.iter().any(|fault| fault.kind == FaultKind::Corrupt), "{forged:?}");
