@@ -34,6 +34,7 @@ async fn a_commit_sends_less_across_racks_if_replicas_are_deltas() {
         disk.check().await;
         sent.push(done.across_racks);
     }
+    println!("bytes across racks at commits by optimal, cau, optimal: {sent:?}");
     assert!(sent[0] < sent[1] * 3 / 4, "{sent:?}");
     assert!(sent[2] < sent[1] * 3 / 4, "also of the blocks that the commits before have made: {sent:?}");
 }
