@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_copy_takes_its_frames_by_the_rate_of_its_link() {
         // 128 slices with a head each, in Ethernet frames, at 10^7 bytes a second.
-        let frames = (BLOCK as f64 + 128.0 * 36.0) * WIRE / 1e7;
+        let frames = (BLOCK as f64 + 128.0 * 36.0) * 9014.0 / 8948.0 / 1e7;
         let direct = seconds(Work::Direct).unwrap();
         assert!((direct - START_SECONDS - frames).abs() < 1e-9, "{direct} {frames}");
         let star = seconds(one(Method::Conventional)).unwrap();
