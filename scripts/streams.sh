@@ -10,6 +10,9 @@
 # the end of each run the limit that follows from it: no program can be faster than its processors need for its own work,
 # as with a file, and for that of tar alone. Where the machine is not quiet, compare the processor seconds for each GB.
 #
+# With RATE=500Mb/s the nodes are emulated hosts with links of this rate (`kintsu lab up`), so that a network is the limit and
+# not the processors.
+#
 # The program is KINTSU_BIN, or that of a release build. The code is CODE (rs:n=4,k=2, which needs twice as much room as the
 # stream is long), for five nodes. Their data are in a new folder in FOLDER (/tmp unless set), which is removed at the end.
 set -euo pipefail
@@ -27,27 +30,40 @@ case $what in
 esac
 
 folder=$(mktemp -d "${FOLDER:-/tmp}/kintsu-streams-XXXXXX")
+lab=streams-$$
+nodes=5
 pids=()
+kintsu=("$program")
 finish() {
     # At once, because nothing is kept.
-    if [ ${#pids[@]} -gt 0 ]; then kill -KILL "${pids[@]}" 2>/dev/null || true; fi
+    if [ -n "${RATE:-}" ]; then
+        "$program" lab down "$lab" > /dev/null || true
+    elif [ ${#pids[@]} -gt 0 ]; then
+        kill -KILL "${pids[@]}" 2>/dev/null || true
+    fi
     wait 2>/dev/null || true
     rm -rf "$folder"
 }
 trap finish EXIT
 export KINTSU_LOG=error
 
-"$program" coordinator --json --listen 127.0.0.1:0 --grace 1h --dir "$folder/coordinator" > "$folder/ready" &
-pids+=($!)
-until grep -q listen "$folder/ready"; do sleep 0.1; done
-KINTSU_COORDINATOR=$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/ready" | head -1)
-export KINTSU_COORDINATOR
-nodes=5
-for node in $(seq 0 $((nodes - 1))); do
-    "$program" agent --json --id "$node" --rack "$node" --dir "$folder/node$node" > "$folder/ready$node" &
+if [ -n "${RATE:-}" ]; then
+    "$program" lab up --name "$lab" --nodes $nodes --racks $nodes --rate "$RATE" --dir "$folder" --detach
+    kintsu+=(lab exec "$lab" -- "$program")
+    inside=$("$program" lab list --json | grep -o "\"name\":\"$lab\".*" | sed 's/[^}]*"inside":\([0-9]*\).*/\1/')
+    mapfile -t pids < <(pgrep -P "$inside")
+else
+    "$program" coordinator --json --listen 127.0.0.1:0 --grace 1h --dir "$folder/coordinator" > "$folder/ready" &
     pids+=($!)
-    until grep -q node "$folder/ready$node"; do sleep 0.1; done
-done
+    until grep -q listen "$folder/ready"; do sleep 0.1; done
+    KINTSU_COORDINATOR=$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/ready" | head -1)
+    export KINTSU_COORDINATOR
+    for node in $(seq 0 $((nodes - 1))); do
+        "$program" agent --json --id "$node" --rack "$node" --dir "$folder/node$node" > "$folder/ready$node" &
+        pids+=($!)
+        until grep -q node "$folder/ready$node"; do sleep 0.1; done
+    done
+fi
 
 peak() { awk '/VmHWM/ { printf "%d", $2 / 1024 }' "/proc/$1/status"; }
 peaks() {
@@ -65,7 +81,7 @@ used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(used.ru_maxrss // 1024, used.ru_utime + used.ru_stime, file=open(sys.argv[1], "w"))
 sys.exit(code)' "$@"; }
 # A client, and what works at the other end of its pipe.
-client() { counted "$folder/client" "$program" "$@"; }
+client() { counted "$folder/client" "${kintsu[@]}" "$@"; }
 beside() { counted "$folder/beside" "$@"; }
 # Runs a command that moves $bytes, and says how fast it was, and what its processes used. A line of $folder/figures keeps
 # its label, seconds, and processor seconds of the cluster with its client and of what worked beside them.
@@ -108,8 +124,8 @@ limit() {
 }
 # Removes an object, and waits until its blocks are gone.
 removed() {
-    "$program" rm "$1" > /dev/null
-    until "$program" status --json | grep -q '"garbage": *0,'; do sleep 0.2; done
+    "${kintsu[@]}" rm "$1" > /dev/null
+    until "${kintsu[@]}" status --json | grep -q '"garbage": *0,'; do sleep 0.2; done
 }
 
 if [ "$what" = stream ]; then
@@ -175,14 +191,14 @@ for i in range(int(sys.argv[2])):
     with open(f"{folder}/f{i}", "wb") as file:
         file.write(random.randbytes(random.randrange(8192)))
 PYTHON
-    "$program" put "$folder/tree" t --code "$code" &
+    "${kintsu[@]}" put "$folder/tree" t --code "$code" &
     putting=$!
-    objects() { "$program" status --json | grep -o '"objects": *[0-9]*' | grep -o '[0-9]*$'; }
+    objects() { "${kintsu[@]}" status --json | grep -o '"objects": *[0-9]*' | grep -o '[0-9]*$'; }
     until [ "$(objects)" -gt $((count / 3)) ]; do sleep 0.1; done
     kill -KILL "${pids[3]}"
     echo "node 2 killed after $(objects) files"
     wait $putting
-    "$program" get t "$folder/copy"
+    "${kintsu[@]}" get t "$folder/copy"
     diff -r "$folder/tree" "$folder/copy"
     echo "every byte is back"
 fi

@@ -1,7 +1,7 @@
 //! The kernel's counters of bytes and packets on every link. They do not depend on any process of the lab.
 //!
 //! Bytes include the Ethernet, IP and TCP headers of packets. The kernel passes segments of up to 64 KiB whole
-//! through the virtual cables, so there is one header of 66 bytes per segment, not per 1448 bytes. The counters
+//! through the virtual cables, so there is one header of 66 bytes per segment, not per packet. The counters
 //! are therefore a few thousandths above the payload.
 
 use std::collections::BTreeMap;

@@ -55,5 +55,5 @@ pub use inside::{Entry, Place, enter, room};
 pub use kintsu_plan::Link;
 pub use lab::{Host, Lab, Options};
 pub use outside::available;
-pub use quantity::Rate;
+pub use quantity::{MTU, Rate, WIRE};
 pub use spec::{Change, NodeSpec, Rated, Shape, Spec};

@@ -18,6 +18,7 @@ use crate::address::{
 };
 use crate::command::{batch, run};
 use crate::error::{LabError, Result};
+use crate::quantity::MTU;
 use crate::shape;
 use crate::spec::Spec;
 
@@ -123,7 +124,9 @@ fn switches_and_cables(spec: &Spec) -> Vec<String> {
         spec.node_ids().zip(&spec.nodes).map(|(id, node)| (address::host(id), address::switch(node.rack)));
     for (host, switch) in nodes.chain([(COORDINATOR_HOST.to_owned(), MANAGEMENT.to_owned())]) {
         lines.push(format!("netns add {host}"));
-        lines.push(format!("link add {host} group {GROUP} type veth peer name {HOST_END} netns {host}"));
+        lines.push(format!(
+            "link add {host} mtu {MTU} group {GROUP} type veth peer name {HOST_END} mtu {MTU} netns {host}"
+        ));
         lines.push(format!("link set {host} master {switch} up"));
     }
     lines
@@ -132,7 +135,7 @@ fn switches_and_cables(spec: &Spec) -> Vec<String> {
 /// A cable from a switch to the core.
 fn uplink(switch: &str, up: &str, down: &str) -> [String; 3] {
     [
-        format!("link add {up} group {GROUP} type veth peer name {down} group {GROUP}"),
+        format!("link add {up} mtu {MTU} group {GROUP} type veth peer name {down} mtu {MTU} group {GROUP}"),
         format!("link set {up} master {switch} up"),
         format!("link set {down} master {CORE} up"),
     ]
@@ -140,7 +143,9 @@ fn uplink(switch: &str, up: &str, down: &str) -> [String; 3] {
 
 /// A bridge that forwards at once and does no multicast snooping.
 fn switch(name: &str) -> String {
-    format!("link add {name} group {GROUP} type bridge stp_state 0 forward_delay 0 mcast_snooping 0")
+    format!(
+        "link add {name} mtu {MTU} group {GROUP} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
+    )
 }
 
 fn route(device: &str, source: std::net::Ipv4Addr) -> String {

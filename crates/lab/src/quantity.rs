@@ -10,6 +10,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{LabError, Result};
 
+/// The longest IP packet on a link: jumbo frames, as networks of data centres have (9001 on EC2). The kernel sends at least two
+/// packets at a time, and what receives from a slow link wakes up for every such pair: with packets of 1500 bytes that takes twice the
+/// processor time, which all hosts share.
+pub const MTU: u32 = 9000;
+
+/// Bytes on a link for each byte of a TCP stream: a full frame (14 bytes of Ethernet and the packet) by its payload (IP takes 20
+/// bytes, TCP with timestamps 32).
+pub const WIRE: f64 = (MTU + 14) as f64 / (MTU - 52) as f64;
+
 const LEAST: f64 = 8e3;
 const MOST: f64 = 1e12;
 
@@ -48,10 +57,9 @@ impl Rate {
         NonZeroU64::new(self.0.get() / 8).unwrap_or(NonZeroU64::MIN)
     }
 
-    /// Bytes of payload that one TCP stream moves a second at this rate: a packet of 1514 bytes carries 1448
-    /// (Ethernet 14, IP 20, TCP with timestamps 32).
+    /// Bytes of payload that one TCP stream moves a second at this rate, see [`WIRE`].
     pub fn payload(self) -> f64 {
-        self.0.get() as f64 / 8.0 * 1448.0 / 1514.0
+        self.0.get() as f64 / 8.0 / WIRE
     }
 
     /// This rate times a factor.

@@ -304,7 +304,7 @@ mod tests {
         let topology = spec.topology();
         assert_eq!(topology.rack(NodeId(2)), Some(RackId(1)));
         let payload = topology.rates.up[&NodeId(0)].get();
-        assert_eq!(payload, 10_000_000 * 1448 / 1514, "a packet of 1514 bytes carries 1448");
+        assert_eq!(payload, 10_000_000 * 8948 / 9014, "a frame of 9014 bytes carries 8948");
         assert_eq!(spec.scaled(0.5).unwrap().rates().pairs[&(NodeId(0), NodeId(1))].get(), 1_000_000);
     }
 

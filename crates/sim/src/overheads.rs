@@ -16,7 +16,7 @@ use crate::SimError;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Overheads {
     /// Bytes on a link for each byte of a stream: 1514/1448 for TCP in Ethernet frames where rates are those of
-    /// the link (see `Rate::payload` in `kintsu-lab`).
+    /// the link, 9014/8948 in jumbo frames (see `WIRE` in `kintsu-lab`).
     pub wire: f64,
     /// Bytes of a stream before each slice: the head of its frame.
     pub frame_bytes: f64,

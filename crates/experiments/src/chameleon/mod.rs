@@ -18,6 +18,7 @@ mod sweep;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kintsu_lab::WIRE;
 use kintsu_plan::{Method, Schedule};
 
 use crate::error::Result;

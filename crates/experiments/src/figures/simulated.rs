@@ -8,7 +8,7 @@
 //! are the same for every method, topology and block size.
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
-use kintsu_lab::Spec;
+use kintsu_lab::{Spec, WIRE};
 use kintsu_plan::{Layout, Method, Plan, Repair, RunMode, StripeView, Topology, copy, repair};
 use kintsu_sim::{Overheads, simulate};
 use kintsu_wire::frame::HEADER_BYTES;
@@ -17,10 +17,6 @@ use serde::{Deserialize, Serialize};
 use super::declare::{Case, Work};
 use super::site::parse;
 use crate::error::Result;
-
-/// Bytes on a link for each byte of a stream: a full Ethernet frame divided by the payload of TCP with timestamps
-/// in it. The rates of links count whole frames (see `Rate::payload`).
-const WIRE: f64 = 1514.0 / 1448.0;
 
 /// The time from the conductor's start to the first slice, plus the time from the last slice to the end: programs
 /// go to the agents, connections are made, the block is made durable, agents report.
@@ -144,7 +140,7 @@ mod tests {
     #[test]
     fn a_copy_takes_its_frames_by_the_rate_of_its_link() {
         // 128 slices with a head each, in Ethernet frames, at 10^7 bytes a second.
-        let frames = (BLOCK as f64 + 128.0 * 36.0) * 1514.0 / 1448.0 / 1e7;
+        let frames = (BLOCK as f64 + 128.0 * 36.0) * 9014.0 / 8948.0 / 1e7;
         let direct = seconds(Work::Direct).unwrap();
         assert!((direct - START_SECONDS - frames).abs() < 1e-9, "{direct} {frames}");
         let star = seconds(one(Method::Conventional)).unwrap();

@@ -2,7 +2,7 @@
 //! simulator compared with measurements, and the recovery of a whole node compared with its bound.
 
 use kintsu_dag::NodeId;
-use kintsu_lab::Spec;
+use kintsu_lab::{Spec, WIRE};
 use kintsu_plan::{Binding, Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
@@ -242,7 +242,7 @@ fn whole_node(size: Size) -> Result<Experiment> {
         let of_bound = |name: &str| Value::OfBound(Point::new(name, x));
         claims.push(
             Claim::new(
-                format!("best trees, nodes {x}: part of the bound (headers leave 0.96)"),
+                format!("best trees, nodes {x}: part of the bound (headers leave {:.2})", 1.0 / WIRE),
                 of_bound(OPTIMAL),
             )
             .aim(Aim::AtLeast(0.85)),
