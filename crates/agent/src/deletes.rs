@@ -102,13 +102,15 @@ impl Deletes {
 
 /// Success means that the block of this generation is no longer there.
 fn delete(store: &dyn BlockStore, block: BlockRef) -> Result<(), StoreError> {
-    match store.delete(block.id, Some(Generation(block.generation))) {
+    let delete = || store.delete(block.id, Some(Generation(block.generation))).map(|_| ());
+    match delete() {
         // Its generation cannot be read; the block cannot be used either.
         Err(bad) if bad.is_damage() => match store.set_aside(block.id, Reason::Rotten, rot::now_unix()) {
-            Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+            // Its next version goes too.
+            Ok(_) | Err(StoreError::NotFound { .. }) => delete(),
             Err(error) => Err(error),
         },
-        deleted => deleted.map(|_| ()),
+        deleted => deleted,
     }
 }
 

@@ -197,12 +197,15 @@ impl BlockStore for FileStore {
             Err(gone) if gone.kind() == ErrorKind::NotFound => Ok(false),
             Err(source) => Err(StoreError::io(path, source)),
         };
-        // First what nobody would ever delete without its block.
+        // First, and durably, what nobody would ever delete without its block.
         let had_next = remove(&beside)?;
+        if had_next {
+            self.shared.sync_shelf(names::shelf(id))?;
+        }
         let existed = remove(&path)?;
         state.inventory.remove(&id);
         drop(state);
-        if existed || had_next {
+        if existed {
             self.shared.sync_shelf(names::shelf(id))?;
         }
         Ok(existed)

@@ -118,6 +118,32 @@ fn the_next_version_of_an_unknown_block_is_set_aside_with_it() {
 }
 
 #[test]
+fn no_next_version_outlives_a_block_that_was_being_deleted_when_the_power_failed() {
+    let id = block(1, 0);
+    let begun = || {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        put(&store, id, ONE, LEN).unwrap();
+        beside(&store, TWO).unwrap();
+        (disk, store)
+    };
+    let (disk, store) = begun();
+    disk.fail(None);
+    assert!(store.delete(id, Some(ONE)).unwrap());
+    for at in 1..=disk.operations() {
+        let (disk, store) = begun();
+        disk.fail(Some(Failure::Dead(at)));
+        assert!(store.delete(id, Some(ONE)).is_err());
+        disk.fail(None);
+        for seed in 0..12 {
+            let store = open(&disk.after_power_failure(seed)).unwrap();
+            let there = store.next_versions().unwrap().is_empty() || !store.ids().unwrap().is_empty();
+            assert!(there, "operation {at}, outcome {seed}");
+        }
+    }
+}
+
+#[test]
 fn a_power_failure_leaves_one_version_or_the_other_whole() {
     let id = block(1, 0);
     let steps = |disk: &SimDisk| -> Result<(), (u8, StoreError)> {

@@ -108,19 +108,20 @@ impl Shared {
         Ok(name.to_string())
     }
 
-    /// Sets the next version of an unknown block aside before the block itself, which is what a repetition after a
-    /// crash finds. One that a crash left beside the block in its own place is deleted.
+    /// Sets the next version of an unknown block aside, durably before the block itself, which is what a repetition
+    /// after a crash finds. One that a crash left beside the block in its own place is deleted.
     pub(super) fn next_aside(&self, state: &mut State, id: BlockId, at_unix: u64) -> Result<(), StoreError> {
         let [place, beside] = [Kind::Block, Kind::Next].map(|kind| self.file(id, kind));
         let header = |path| read::header(&*self.disk, path, id).ok();
         if let (Some(there), Some(next)) = (header(&place), header(&beside))
             && next.generation == there.generation
         {
-            return self.remove(&beside);
+            self.remove(&beside)?;
+            return self.sync_shelf(names::shelf(id));
         }
         match self.move_aside(state, &beside, id, Reason::Unknown, at_unix) {
             Err(StoreError::NotFound { .. }) => Ok(()),
-            moved => moved.map(drop),
+            moved => moved.and_then(|_| self.sync_shelf(names::shelf(id))),
         }
     }
 
