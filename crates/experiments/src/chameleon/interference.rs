@@ -51,10 +51,7 @@ fn traces(size: Size) -> Result<Experiment> {
         let value = mean(&xs, |x| Value::Interference(Point::new(racer.series, x), Point::new(ALONE, x)));
         claims.push(Claim::new(format!("Exp#2: interference degree of {}", racer.series), value));
     }
-    let text = format!(
-        "auto under YCSB-A: part of what the idle bandwidth allows (headers leave {:.2})",
-        1.0 / WIRE
-    );
+    let text = "auto under YCSB-A: part of what the idle bandwidth allows";
     claims.push(Claim::new(text, Value::OfBound(Point::new(OURS, xs[0]))).aim(Aim::AtLeast(0.85)));
     Ok(Experiment {
         differs: "traces of 240 to 720 operations by eight tasks, which begin with the repair; values of the paper's 512 KB \

@@ -18,7 +18,6 @@ mod sweep;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kintsu_lab::WIRE;
 use kintsu_plan::{Method, Schedule};
 
 use crate::error::Result;

@@ -54,7 +54,7 @@ fn quiet(size: Size) -> Result<Experiment> {
     let all = Value::Mean(BASELINES.iter().map(|b| gain(CHAMELEON, b.series, &xs)).collect());
     claims.push(Claim::new("ChameleonEC over the three, on average", all).published(35.1));
     for x in &xs {
-        let text = format!("auto at {x}: part of the links' bound (headers leave {:.2})", 1.0 / WIRE);
+        let text = format!("auto at {x}: part of the links' bound");
         claims.push(Claim::new(text, Value::OfBound(Point::new(OURS, x))).aim(Aim::AtLeast(0.9)));
     }
     Ok(Experiment {
