@@ -1,7 +1,8 @@
 //! The cheapest tree of one block at the prices that the loads make.
 //!
 //! A helper pays for its uplink and its disk, and for a place below its parent. Where links of racks have rates, each
-//! rack in use other than the requestor's is left once, by a node that collects what the rack sends; the choice of
+//! rack in use other than the requestor's is left once, by a node that collects what the rack sends, and the requestor's
+//! at most once; the choice of
 //! helpers is then found by dynamic programming over the racks.
 
 use super::super::desk::{Case, Desk, Places, Tree};
@@ -208,29 +209,46 @@ impl Across<'_> {
     }
 
     /// A tree over the set: within each rack as loads demand, and from each rack once to a rack that is connected
-    /// already, where that is cheapest.
+    /// already, where that is cheapest. The helpers beside the requestor send to it or to each other; or one of them
+    /// sends what they have out of the rack, where that is cheaper: its sum comes back with those of other racks, so
+    /// fewer blocks arrive beside the requestor.
     fn over_racks(&self, requestor: usize, set: &[usize]) -> Tree {
         let (desk, near) = (self.desk, self.desk.rack[requestor]);
-        let mut racks: Vec<usize> =
-            set.iter().map(|node| desk.rack[*node]).filter(|rack| *rack != near).collect();
+        let mut racks: Vec<usize> = set.iter().map(|node| desk.rack[*node]).collect();
         racks.sort_unstable();
         racks.dedup();
-        let within = |rack: usize| -> Vec<usize> {
-            set.iter().copied().filter(|node| desk.rack[*node] == rack).collect()
+        let within = |rack: &usize| -> Vec<usize> {
+            set.iter().copied().filter(|node| desk.rack[*node] == *rack).collect()
         };
-        let mut edges = Vec::with_capacity(set.len());
+        let (own, far): (Vec<_>, Vec<_>) = racks.iter().map(within).partition(|of| desk.rack[of[0]] == near);
+        let Some(own) = own.first().filter(|_| !far.is_empty()) else {
+            return self.joined(requestor, own.first().map_or(&[], |own| own), &far);
+        };
+        let last: Vec<Vec<usize>> = far.iter().chain([own]).cloned().collect();
+        let trees = [self.joined(requestor, own, &far), self.joined(requestor, &[], &last)];
+        let cost = |tree: &Tree| -> f64 {
+            let links = desk.links_of(tree, &[], self.bytes).into_iter();
+            links.map(|(link, bytes)| self.prices.rise(desk, link, 0.0, bytes)).sum()
+        };
+        let [inside, out] = trees;
+        if cost(&out) < cost(&inside) { out } else { inside }
+    }
+
+    /// The tree in which `own` sends to the requestor, each of the `groups` through one of its nodes.
+    fn joined(&self, requestor: usize, own: &[usize], groups: &[Vec<usize>]) -> Tree {
+        let desk = self.desk;
+        let mut edges = Vec::new();
         let mut children = vec![(requestor, 0)];
-        let own = within(near);
         if !own.is_empty() {
-            let places = spread(&own, own.len() - 1, (requestor, 1), self.prices.children, self.place);
+            let places = spread(own, own.len() - 1, (requestor, 1), self.prices.children, self.place);
             children.extend(&places);
             edges.extend(crate::optimal::network::Tree::with_children(places, requestor).0);
             children[0].1 = edges.iter().filter(|(_, to)| *to == requestor).count();
         }
-        let mut entered: Vec<(usize, usize)> = vec![(near, 0)];
-        for rack in racks {
-            let nodes = within(rack);
-            // Who sends out of the rack is the one whose downlink is cheapest, because it receives.
+        // Sums that have come into each rack.
+        let mut entered = vec![0; desk.racks];
+        for nodes in groups {
+            // Who sends for the group is the one whose downlink is cheapest, because it receives.
             let down = |node: &usize| (self.place)(*node, 0);
             let Some(gate) = nodes.iter().copied().min_by(|a, b| down(a).total_cmp(&down(b))) else {
                 continue;
@@ -240,11 +258,16 @@ impl Across<'_> {
             let places =
                 spread(&inside, inside.len() - first, (gate, first), self.prices.children, self.place);
             let below = crate::optimal::network::Tree::with_children(places.clone(), gate).0;
+            let from = desk.rack[gate];
             let arrive = |(to, count): (usize, usize)| {
                 let into = desk.rack[to];
-                let before = entered.iter().find(|(rack, _)| *rack == into).map_or(0, |(_, count)| *count);
-                let before = before as f64 * self.bytes;
-                (self.place)(to, count) + self.prices.rise(desk, desk.rack_down(into), before, self.bytes)
+                let rise =
+                    |link, before| self.prices.rise(desk, link, before as f64 * self.bytes, self.bytes);
+                let across = match into == from {
+                    true => 0.0,
+                    false => rise(desk.rack_up(from), 0) + rise(desk.rack_down(into), entered[into]),
+                };
+                (self.place)(to, count) + across
             };
             let best =
                 (0..children.len()).min_by(|a, b| arrive(children[*a]).total_cmp(&arrive(children[*b])));
@@ -252,10 +275,7 @@ impl Across<'_> {
             let to = children[at].0;
             edges.push((gate, to));
             children[at].1 += 1;
-            match entered.iter_mut().find(|(rack, _)| *rack == desk.rack[to]) {
-                Some((_, count)) => *count += 1,
-                None => entered.push((desk.rack[to], 1)),
-            }
+            entered[desk.rack[to]] += usize::from(desk.rack[to] != from);
             children.push((gate, below.iter().filter(|(_, to)| *to == gate).count()));
             children.extend(places);
             edges.extend(below);

@@ -201,6 +201,32 @@ fn racks_are_left_once_and_their_links_shared() {
 }
 
 #[test]
+fn helpers_beside_the_requestor_may_send_out_of_their_rack() {
+    // Each rack of three nodes has two blocks of each stripe, so a lost block must come back to its rack; if the other
+    // one of that rack stays there too, two blocks arrive there for each that is repaired.
+    let mut topology = even_cluster(9, 3);
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    let racks: Vec<RackId> = (0..3).map(RackId).collect();
+    topology.rates.rack_up = racks.iter().map(|rack| (*rack, rate(2000))).collect();
+    topology.rates.rack_down = topology.rates.rack_up.clone();
+    let of_rack = |rack: u32| [0, 3, 6].map(|more| NodeId(rack + more));
+    let stripe = |stripe: u64| {
+        let without = |rack: u32| {
+            of_rack(rack)
+                .into_iter()
+                .filter(move |node| node.0 != rack + 3 * (draw(9, stripe, rack.into()) % 3) as u32)
+        };
+        let beside = NodeId(2 + 3 * (draw(9, stripe, 2) % 2) as u32);
+        let helpers = without(0).chain(without(1)).chain([beside]).collect();
+        Loss { barred: [of_rack(0), of_rack(1)].concat(), ..loss(helpers, 4) }
+    };
+    for stripes in [24, 36, 60] {
+        let losses: Vec<Loss> = (0..stripes).map(stripe).collect();
+        check(&losses, &nodes(0..9), &topology, 0.93);
+    }
+}
+
+#[test]
 fn thousands_of_nodes_are_balanced_too() {
     let mut topology = even_cluster(1000, 1);
     let draws = |stream| {
