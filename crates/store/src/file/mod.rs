@@ -198,15 +198,17 @@ impl BlockStore for FileStore {
             Err(source) => Err(StoreError::io(path, source)),
         };
         // First, and durably, what nobody would ever delete without its block.
-        let had_next = remove(&beside)?;
-        if had_next {
-            self.shared.sync_shelf(names::shelf(id))?;
+        let shelf = names::shelf(id);
+        if remove(&beside)? || state.loose.contains(&shelf) {
+            state.loose.insert(shelf);
+            self.shared.sync_shelf(shelf)?;
+            state.loose.remove(&shelf);
         }
         let existed = remove(&path)?;
         state.inventory.remove(&id);
         drop(state);
         if existed {
-            self.shared.sync_shelf(names::shelf(id))?;
+            self.shared.sync_shelf(shelf)?;
         }
         Ok(existed)
     }

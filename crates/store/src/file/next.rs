@@ -52,6 +52,7 @@ impl Shared {
         state.inventory.insert(id, bytes);
         self.sync_shelf(names::shelf(id))?;
         if both {
+            state.loose.insert(names::shelf(id));
             self.remove(&beside)?;
         }
         Ok(next)

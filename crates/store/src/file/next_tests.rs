@@ -120,25 +120,30 @@ fn the_next_version_of_an_unknown_block_is_set_aside_with_it() {
 #[test]
 fn no_next_version_outlives_a_block_that_was_being_deleted_when_the_power_failed() {
     let id = block(1, 0);
-    let begun = || {
+    let begun = |promoted: bool| {
         let disk = SimDisk::default();
         let store = open(&disk).unwrap();
         put(&store, id, ONE, LEN).unwrap();
         beside(&store, TWO).unwrap();
+        if promoted {
+            store.promote(id, TWO).unwrap();
+        }
         (disk, store)
     };
-    let (disk, store) = begun();
-    disk.fail(None);
-    assert!(store.delete(id, Some(ONE)).unwrap());
-    for at in 1..=disk.operations() {
-        let (disk, store) = begun();
-        disk.fail(Some(Failure::Dead(at)));
-        assert!(store.delete(id, Some(ONE)).is_err());
+    for (promoted, generation) in [(false, ONE), (true, TWO)] {
+        let (disk, store) = begun(promoted);
         disk.fail(None);
-        for seed in 0..12 {
-            let store = open(&disk.after_power_failure(seed)).unwrap();
-            let there = store.next_versions().unwrap().is_empty() || !store.ids().unwrap().is_empty();
-            assert!(there, "operation {at}, outcome {seed}");
+        assert!(store.delete(id, Some(generation)).unwrap());
+        for at in 1..=disk.operations() {
+            let (disk, store) = begun(promoted);
+            disk.fail(Some(Failure::Dead(at)));
+            assert!(store.delete(id, Some(generation)).is_err());
+            disk.fail(None);
+            for seed in 0..12 {
+                let store = open(&disk.after_power_failure(seed)).unwrap();
+                let known = store.next_versions().unwrap().is_empty() || !store.ids().unwrap().is_empty();
+                assert!(known, "promoted {promoted}, operation {at}, outcome {seed}");
+            }
         }
     }
 }

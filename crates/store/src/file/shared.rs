@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) inventory: HashMap<BlockId, u64>,
     /// Directories that exist and whose names are durable.
     pub(super) shelves: HashSet<u8>,
+    /// Directories in which next versions were removed, maybe not durably.
+    pub(super) loose: HashSet<u8>,
     /// What is set aside, by name, and the bytes of its file; for [`Usage`](crate::Usage) only.
     pub(super) aside: HashMap<String, u64>,
     /// The number of the next block that is set aside: higher than any that is there.

@@ -20,6 +20,9 @@ pub struct Logged {
     pub delta_of: Option<Generation>,
 }
 
+/// A range of a block that a record has, where the record is, and the bytes of the range.
+pub(super) type Part = (Range<u64>, Place, Vec<u8>);
+
 impl Logged {
     /// Lays this over `buf`, the bytes of version `base` of the block from `from` on. A delta of an older version is in the
     /// block already: the commit that made a later one took all deltas of the former.
@@ -82,7 +85,7 @@ impl AppendLog {
         role: Role,
         range: &Range<u64>,
         layer: Layer,
-    ) -> Result<Vec<(Range<u64>, Place, Vec<u8>)>, StoreError> {
+    ) -> Result<Vec<Part>, StoreError> {
         loop {
             let places = self.places(block, role, range, layer);
             match self.read_places(&places) {
@@ -118,10 +121,7 @@ impl AppendLog {
     }
 
     /// Reads each place's record whole, so that its checksum can be checked.
-    fn read_places(
-        &self,
-        places: &[(Range<u64>, Place)],
-    ) -> Result<Vec<(Range<u64>, Place, Vec<u8>)>, StoreError> {
+    fn read_places(&self, places: &[(Range<u64>, Place)]) -> Result<Vec<Part>, StoreError> {
         let mut last: Option<(Place, Vec<u8>)> = None;
         let mut parts = Vec::with_capacity(places.len());
         for (part, place) in places {
