@@ -168,7 +168,7 @@ play() {
     store offline rs:n=6,k=4 700000 --encode offline
     client encode offline >"$folder/said" 2>&1 || fail "encoding: $(cat "$folder/said")"
     ! "$new" --coordinator "$address" nodes >"$folder/said" 2>&1 || fail "a newer client was not refused"
-    protocol=$(sed -n 's/.*another version of the protocol: expected \([0-9]*\), got .*/\1/p' "$folder/said")
+    protocol=$(sed -n 's/.*another version of the protocol: expected .*\b\([0-9][0-9]*\), got .*/\1/p' "$folder/said")
     [ -n "$protocol" ] || fail "no words for a newer client: $(cat "$folder/said")"
     echo "   a client of this release is refused: version $protocol is expected"
     check "all of $commit"
