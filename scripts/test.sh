@@ -6,10 +6,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-said=$(mktemp) beside=$(mktemp) hdfs=
+said=$(mktemp)
 summary() {
     local status=$?
-    [ -z "$hdfs" ] || kill -- -"$hdfs" 2>/dev/null || true
     if grep -q 'COMPARED: ' "$said"; then
         printf '\ncompared here:\n'
         grep -o 'COMPARED: .*' "$said" | sort -u | sed 's/^COMPARED: /  /'
@@ -23,40 +22,9 @@ summary() {
         fi
     fi
     printf '\nnot run by this command:\n  beside a real HDFS what takes minutes (hazards of hand-overs and of waiting blocks, reported losses, the codec jar), the other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
-    rm -f "$said" "$beside"
+    rm -f "$said"
     exit "$status"
 }
 trap summary EXIT
-built=$(cargo test --workspace --locked --no-run --message-format=json-render-diagnostics)
-suites=$(python3 -c '
-import json, os, sys
-for built in map(json.loads, sys.stdin):
-    if built["reason"] == "compiler-artifact" and built["profile"]["test"] and built["executable"]:
-        print(built["target"]["name"], os.path.dirname(built["manifest_path"]), built["executable"])' <<<"$built")
-run() {
-    local name folder program failed=0
-    while read -r name folder program; do
-        printf '\n     Running %s (%s)\n' "$name" "$program"
-        (cd "$folder" && "$program" </dev/null) || failed=1
-    done
-    return "$failed"
-}
-others() {
-    local failed=0
-    grep -v '^hdfs ' <<<"$suites" | run || failed=1
-    cargo test --workspace --locked --doc || failed=1
-    return "$failed"
-}
-# The tests beside a stock HDFS wait for it half of the time, so they run beside all others: in a process group of their
-# own, which ends with this script.
-set -m
-grep '^hdfs ' <<<"$suites" | run >"$beside" 2>&1 &
-hdfs=$!
-set +m
-failed=0
-{ others 2>&1 >&3 | tee "$said" >&2; } 3>&1 || failed=1
-wait "$hdfs" || failed=1
-hdfs=
-tee -a "$said" <"$beside"
-[ "$failed" = 0 ]
+{ cargo test --workspace --locked 2>&1 >&3 | tee "$said" >&2; } 3>&1
 scripts/python-test.sh | tee -a "$said"
