@@ -59,6 +59,7 @@ mod turns;
 mod upgrade;
 mod volume_commit;
 mod volume_logs;
+mod volume_relog;
 mod volume_ticks;
 mod volumes;
 mod wipe;

@@ -4,13 +4,13 @@
 use bytes::Bytes;
 use kintsu_agent::Agent;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId};
-use kintsu_plan::update::{Dirty, Scheme, update};
+use kintsu_plan::update::{Dirty, Scheme, UpdatePlan, update};
 use kintsu_plan::{Node, ProgramContext, RunId, Topology};
 use kintsu_store::Digest;
 use kintsu_wire::AgentChannel;
 use kintsu_wire::message::{
     AppendUpdates, BlockRef, FenceVolume, FreezeUpdates, LoggedUpdate, Nothing, PromoteBlocks, ReadUpdates,
-    ReleaseUpdates, UpdatesOf,
+    ReleaseUpdates, RunOutcome, UpdatesOf,
 };
 use tonic::Code;
 
@@ -30,6 +30,41 @@ fn agent(stage: &Stage, node: usize) -> AgentChannel {
 fn logged(stage: &Stage, index: u8, offset: u64, data: &[u8]) -> LoggedUpdate {
     let data = Bytes::copy_from_slice(data);
     LoggedUpdate { volume: 7, epoch: 2, block: id(stage, index), offset, data, zeros: 0, delta_of: None }
+}
+
+/// Runs the programs of a commit, which must write next versions of `expected` blocks; returns what each node did.
+async fn make_next(
+    stage: &Stage,
+    plan: &UpdatePlan,
+    window: (u64, u64),
+    expected: &[Vec<u8>],
+) -> Vec<RunOutcome> {
+    let peers = |node: NodeId| Some(stage.agents.get(node.0 as usize)?.data());
+    let context = ProgramContext {
+        generations: &[],
+        job: RunId(0),
+        view: &stage.view,
+        generation: GENERATION,
+        window,
+        slice_bytes: 0,
+        expect: &stage.digests,
+        label: &[],
+        peers: &peers,
+        resume_key: 0,
+    };
+    let mut jobs = 50..;
+    let mut job = || RunId(jobs.next().unwrap());
+    let mut outcomes = Vec::new();
+    for programs in plan.programs(&context, &[GENERATION; 6], NEXT, &mut job).unwrap() {
+        let conducted = stage.conduct(programs, None).await;
+        assert_eq!(conducted.fault, None);
+        outcomes.extend(conducted.outcomes);
+    }
+    for held in outcomes.iter().flat_map(|outcome| &outcome.written) {
+        let right = Digest::of_bytes(&expected[usize::from(held.id.index.0)]).0;
+        assert_eq!((held.generation, held.digest), (NEXT, right), "{}", held.id);
+    }
+    outcomes
 }
 
 /// Product in GF(2^8) modulo 0x11D, bit by bit.
@@ -105,30 +140,8 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
     let node = |i: u32| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0, room_bytes: None });
     let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
     let plan = update(&stage.view, &topology, &Dirty::at_home([BlockIndex(1)]), Scheme::Optimal).unwrap();
-    let peers = |node: NodeId| Some(stage.agents.get(node.0 as usize)?.data());
-    let context = ProgramContext {
-        generations: &[],
-        job: RunId(0),
-        view: &stage.view,
-        generation: GENERATION,
-        window: (70_000, 170_000),
-        slice_bytes: 0,
-        expect: &stage.digests,
-        label: &[],
-        peers: &peers,
-        resume_key: 0,
-    };
-    let mut jobs = 50..;
-    let mut job = || RunId(jobs.next().unwrap());
     let expected = encoded(&stage, &data);
-    for programs in plan.programs(&context, &[GENERATION; 6], NEXT, &mut job).unwrap() {
-        let conducted = stage.conduct(programs, None).await;
-        assert_eq!(conducted.fault, None);
-        for held in conducted.outcomes.iter().flat_map(|outcome| &outcome.written) {
-            let right = Digest::of_bytes(&expected[usize::from(held.id.index.0)]).0;
-            assert_eq!((held.generation, held.digest), (NEXT, right), "{}", held.id);
-        }
-    }
+    make_next(&stage, &plan, (70_000, 170_000), &expected).await;
     for (node, index) in [(1, 1), (4, 4), (5, 5)] {
         let block = BlockRef { id: id(&stage, index), generation: NEXT };
         let promoted = agent(&stage, node).promote_blocks(PromoteBlocks { blocks: vec![block] }).await;
@@ -319,38 +332,15 @@ async fn replicas_are_deltas_as_long_as_no_commit_is_under_way() {
         Dirty { replicas: [(BlockIndex(1), vec![NodeId(4)])].into(), ..Dirty::at_home([BlockIndex(1)]) };
     let plan = update(&stage.view, &topology, &dirty, Scheme::Optimal).unwrap();
     assert_eq!(plan.crossings, 0, "both parities are in the rack of the replica");
-    let peers = |node: NodeId| Some(stage.agents.get(node.0 as usize)?.data());
-    let context = ProgramContext {
-        generations: &[],
-        job: RunId(0),
-        view: &stage.view,
-        generation: GENERATION,
-        window: (1000, 3010),
-        slice_bytes: 0,
-        expect: &stage.digests,
-        label: &[],
-        peers: &peers,
-        resume_key: 0,
-    };
     let mut data: Vec<Vec<u8>> = (0..4).map(data_block).collect();
     data[1][1000..1200].fill(1);
     data[1][1200..1700].fill(2);
     data[1][3000..3010].fill(3);
-    let expected = encoded(&stage, &data);
-    let mut jobs = 70..;
-    let mut job = || RunId(jobs.next().unwrap());
-    for programs in plan.programs(&context, &[GENERATION; 6], NEXT, &mut job).unwrap() {
-        let conducted = stage.conduct(programs, None).await;
-        assert_eq!(conducted.fault, None);
-        for held in conducted.outcomes.iter().flat_map(|outcome| &outcome.written) {
-            let right = Digest::of_bytes(&expected[usize::from(held.id.index.0)]).0;
-            assert_eq!((held.generation, held.digest), (NEXT, right), "{}", held.id);
-        }
-        let across = conducted.outcomes.iter().flat_map(|outcome| {
-            outcome.sent.iter().filter(|(to, _)| topology.across_racks(outcome.node, *to))
-        });
-        assert_eq!(across.map(|(_, bytes)| bytes).sum::<u64>(), 0);
-    }
+    let outcomes = make_next(&stage, &plan, (1000, 3010), &encoded(&stage, &data)).await;
+    let across = outcomes
+        .iter()
+        .flat_map(|outcome| outcome.sent.iter().filter(|(to, _)| topology.across_racks(outcome.node, *to)));
+    assert_eq!(across.map(|(_, bytes)| bytes).sum::<u64>(), 0);
     append(6000, &[5; 10], GENERATION).await;
     let blocks = vec![BlockRef { id: id(&stage, 1), generation: NEXT }];
     agent(&stage, 1).promote_blocks(PromoteBlocks { blocks }).await.unwrap();

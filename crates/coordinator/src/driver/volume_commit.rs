@@ -16,7 +16,8 @@ use kintsu_wire::message::{
 };
 
 use super::upgrade::check_volumes;
-use super::volumes::{failed, is_due, record, relog, within};
+use super::volume_relog::relog;
+use super::volumes::{failed, is_due, record, within};
 use crate::claims::{Barred, Writing};
 use crate::cluster::{Cluster, unknown_node};
 use crate::engine::stripe::Stripe;

@@ -199,11 +199,10 @@ impl BlockStore for FileStore {
         };
         // First, and durably, what nobody would ever delete without its block.
         let shelf = names::shelf(id);
-        if remove(&beside)? || state.loose.contains(&shelf) {
+        if remove(&beside)? {
             state.loose.insert(shelf);
-            self.shared.sync_shelf(shelf)?;
-            state.loose.remove(&shelf);
         }
+        self.shared.settle(&mut state, shelf)?;
         let existed = remove(&path)?;
         state.inventory.remove(&id);
         drop(state);

@@ -99,15 +99,14 @@ impl Shared {
     pub(super) fn discard_next(&self, id: BlockId, generation: Generation) -> Result<bool, StoreError> {
         self.check_root()?;
         let beside = self.file(id, Kind::Next);
-        let state = self.state();
+        let mut state = self.state();
         let there = read::header(&*self.disk, &beside, id).is_ok_and(|meta| meta.generation == generation);
         if there {
             self.remove(&beside)?;
+            state.loose.insert(names::shelf(id));
         }
-        drop(state);
-        if there {
-            self.sync_shelf(names::shelf(id))?;
-        }
+        // An earlier call may have failed before this.
+        self.settle(&mut state, names::shelf(id))?;
         Ok(there)
     }
 }

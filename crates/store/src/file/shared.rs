@@ -141,6 +141,15 @@ impl Shared {
         self.disk.sync_dir(&dir).map_err(|source| self.io_error(&dir, 0, source))
     }
 
+    /// Makes removals of next versions in a directory durable, if some may not be.
+    pub(super) fn settle(&self, state: &mut State, shelf: u8) -> Result<(), StoreError> {
+        if state.loose.contains(&shelf) {
+            self.sync_shelf(shelf)?;
+            state.loose.remove(&shelf);
+        }
+        Ok(())
+    }
+
     /// Removes a file; no error if it is not there.
     pub(super) fn remove(&self, path: &Path) -> Result<(), StoreError> {
         match self.disk.remove(path) {

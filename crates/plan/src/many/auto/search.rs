@@ -2,8 +2,7 @@
 //!
 //! A helper pays for its uplink and its disk, and for a place below its parent. Where links of racks have rates, each
 //! rack in use other than the requestor's is left once, by a node that collects what the rack sends, and the requestor's
-//! at most once; the choice of
-//! helpers is then found by dynamic programming over the racks.
+//! at most once; the choice of helpers is then found by dynamic programming over the racks.
 
 use super::super::desk::{Case, Desk, Places, Tree};
 
@@ -34,6 +33,12 @@ impl Prices {
         let now = ((desk.load[link] + before) * scale).max(0.0);
         let more = bytes * scale;
         (now + more).powi(self.power) - now.powi(self.power) + LINEAR * more
+    }
+
+    /// What a tree costs that carries `bytes` of each block; `also` as in [`Desk::links_of`].
+    pub fn of(&self, desk: &Desk<'_>, tree: &Tree, also: &[usize], bytes: f64) -> f64 {
+        let links = desk.links_of(tree, also, bytes).into_iter();
+        links.map(|(link, bytes)| self.rise(desk, link, 0.0, bytes)).sum()
     }
 }
 
@@ -225,13 +230,9 @@ impl Across<'_> {
             return self.joined(requestor, own.first().map_or(&[], |own| own), &far);
         };
         let last: Vec<Vec<usize>> = far.iter().chain([own]).cloned().collect();
-        let trees = [self.joined(requestor, own, &far), self.joined(requestor, &[], &last)];
-        let cost = |tree: &Tree| -> f64 {
-            let links = desk.links_of(tree, &[], self.bytes).into_iter();
-            links.map(|(link, bytes)| self.prices.rise(desk, link, 0.0, bytes)).sum()
-        };
-        let [inside, out] = trees;
-        if cost(&out) < cost(&inside) { out } else { inside }
+        let (inside, out) = (self.joined(requestor, own, &far), self.joined(requestor, &[], &last));
+        let [cost_inside, cost_out] = [&inside, &out].map(|tree| self.prices.of(desk, tree, &[], self.bytes));
+        if cost_out < cost_inside { out } else { inside }
     }
 
     /// The tree in which `own` sends to the requestor, each of the `groups` through one of its nodes.

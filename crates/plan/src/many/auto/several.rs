@@ -79,9 +79,7 @@ fn cheapest(
             set[case.k - 1] = hub;
         }
         let tree = through(desk, &set, hub, requestor, also.len() + 1);
-        let links = desk.links_of(&tree, also, bytes).into_iter();
-        let cost: f64 = links.map(|(link, bytes)| prices.rise(desk, link, 0.0, bytes)).sum();
-        (cost, tree)
+        (prices.of(desk, &tree, also, bytes), tree)
     });
     trees.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, tree)| tree)
 }

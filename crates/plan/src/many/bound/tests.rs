@@ -16,6 +16,21 @@ fn rate(rate: u64) -> NonZeroU64 {
     NonZeroU64::new(rate.max(1)).unwrap()
 }
 
+/// Nodes that send and receive at the same rate; links of racks have none.
+fn alike(nodes: usize, racks: usize) -> Topology {
+    let mut topology = even_cluster(nodes, racks);
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    topology
+}
+
+/// The same, with this rate for the links of racks.
+fn in_racks(nodes: usize, racks: usize, rack_rate: u64) -> Topology {
+    let mut topology = alike(nodes, racks);
+    topology.rates.rack_up = (0..racks as u32).map(|rack| (RackId(rack), rate(rack_rate))).collect();
+    topology.rates.rack_down = topology.rates.rack_up.clone();
+    topology
+}
+
 /// Stripes of n blocks on nodes drawn at random, all of which lost the block on node 0.
 fn losses(stripes: usize, n: usize, k: usize, nodes: usize, seed: u64) -> Vec<Loss> {
     let helpers = |stripe: usize| {
@@ -163,15 +178,13 @@ proptest! {
 
 #[test]
 fn sixty_four_stripes_on_sixteen_nodes_come_within_a_tenth_of_the_bound() {
-    let mut topology = even_cluster(17, 1);
-    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    let topology = alike(17, 1);
     for seed in 0..4 {
         let stripes = losses(64, 14, 10, 17, seed);
         check(&stripes, &nodes(1..17), &topology, 0.95);
     }
     // And with 16 requestors that hold nothing.
-    let mut topology = even_cluster(33, 1);
-    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    let topology = alike(33, 1);
     check(&losses(64, 14, 10, 17, 1), &nodes(17..33), &topology, 0.95);
 }
 
@@ -192,11 +205,7 @@ fn uneven_nodes_give_what_they_can() {
 
 #[test]
 fn racks_are_left_once_and_their_links_shared() {
-    let mut topology = even_cluster(33, 4);
-    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
-    let racks: Vec<RackId> = (0..4).map(RackId).collect();
-    topology.rates.rack_up = racks.iter().map(|rack| (*rack, rate(800))).collect();
-    topology.rates.rack_down = topology.rates.rack_up.clone();
+    let topology = in_racks(33, 4, 800);
     check(&losses(64, 14, 10, 17, 1), &nodes(1..33), &topology, 0.8);
 }
 
@@ -204,11 +213,7 @@ fn racks_are_left_once_and_their_links_shared() {
 fn helpers_beside_the_requestor_may_send_out_of_their_rack() {
     // Each rack of three nodes has two blocks of each stripe, so a lost block must come back to its rack; if the other
     // one of that rack stays there too, two blocks arrive there for each that is repaired.
-    let mut topology = even_cluster(9, 3);
-    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
-    let racks: Vec<RackId> = (0..3).map(RackId).collect();
-    topology.rates.rack_up = racks.iter().map(|rack| (*rack, rate(2000))).collect();
-    topology.rates.rack_down = topology.rates.rack_up.clone();
+    let topology = in_racks(9, 3, 2000);
     let of_rack = |rack: u32| [0, 3, 6].map(|more| NodeId(rack + more));
     let stripe = |stripe: u64| {
         let without = |rack: u32| {
@@ -248,8 +253,7 @@ fn what_cannot_be_planned_and_what_has_no_rates() {
 
 #[test]
 fn several_lost_blocks_of_a_stripe_cost_one_transmission_more_each() {
-    let mut topology = even_cluster(17, 1);
-    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    let topology = alike(17, 1);
     let one = losses(64, 9, 6, 17, 1);
     let two: Vec<Loss> = one.iter().map(|loss| Loss { blocks: 2, ..loss.clone() }).collect();
     let [one, two] = [one, two].map(|losses| bound(&losses, &nodes(1..17), &topology));
@@ -277,8 +281,7 @@ fn unevenness(planned: &[&Planned]) -> f64 {
 
 #[test]
 fn every_stretch_of_the_order_loads_all_links_alike() {
-    let mut topology = even_cluster(101, 1);
-    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    let topology = alike(101, 1);
     let stripes = losses(700, 14, 10, 101, 1);
     let planned = check(&stripes, &nodes(1..101), &topology, 0.9);
     let as_given: Vec<&Planned> = planned.iter().collect();
