@@ -26,5 +26,7 @@ summary() {
     exit "$status"
 }
 trap summary EXIT
+# Many tests wait for most of their time, so there are more of them at once than processors.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 { cargo test --workspace --locked 2>&1 >&3 | tee "$said" >&2; } 3>&1
 scripts/python-test.sh | tee -a "$said"

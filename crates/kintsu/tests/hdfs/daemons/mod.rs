@@ -13,7 +13,6 @@ use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kintsu_hdfs::proto::names::DatanodeInfo;
 use kintsu_hdfs::{Group, HdfsError, NameNode};
@@ -21,6 +20,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub use self::counters::Asked;
 pub use self::kintsu::{Daemon, agent, coordinator, coordinator_with};
@@ -30,8 +30,9 @@ use self::ports::free_ports;
 
 pub const MIB: usize = 1 << 20;
 
-/// One cluster at a time: two cores do not start twenty Java processes at once in reasonable time.
-static ONE: Mutex<()> = Mutex::new(());
+/// Clusters at a time. Each waits for most of its time, but two cores do not start thirty Java processes at once in reasonable
+/// time.
+static AT_ONCE: Semaphore = Semaphore::const_new(2);
 
 /// DataNodes count as dead after 2 x 500 ms + 10 x 1 s, and HDFS itself rebuilds nothing.
 pub const SETTINGS: &[&str] = &[
@@ -62,7 +63,7 @@ pub struct Hdfs {
     slow_to_notice: bool,
     /// Keeps other programs of tests from these ports.
     _claim: TcpListener,
-    _alone: MutexGuard<'static, ()>,
+    _turn: SemaphorePermit<'static>,
 }
 
 impl Hdfs {
@@ -96,7 +97,8 @@ impl Hdfs {
         if !fetched() {
             return None;
         }
-        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let asks = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let turn = asks.block_on(AT_ONCE.acquire()).unwrap();
         let dir = TempDir::new().unwrap();
         // Two more than at first, for those that are started later.
         let (claim, port) = free_ports(nodes + 2);
@@ -109,22 +111,10 @@ impl Hdfs {
         }
         let pair = kind == "pair";
         let calls = NameNode::at(&addresses(port, pair), &user()).unwrap();
-        let asks = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (namenodes, datanodes) = (BTreeMap::new(), BTreeMap::new());
-        let (_claim, _alone) = (claim, alone);
-        let mut hdfs = Self {
-            dir,
-            port,
-            nodes,
-            namenodes,
-            datanodes,
-            asks,
-            calls,
-            pair,
-            slow_to_notice,
-            _claim,
-            _alone,
-        };
+        let (_claim, _turn) = (claim, turn);
+        let mut hdfs =
+            Self { dir, port, nodes, namenodes, datanodes, asks, calls, pair, slow_to_notice, _claim, _turn };
         (1..=1 + u16::from(pair)).for_each(|i| hdfs.start_namenode(i));
         (0..nodes).for_each(|i| hdfs.start_datanode(i));
         if pair {
