@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use kintsu_dag::BlockId;
+use kintsu_dag::{BlockId, BlockIndex};
 use kintsu_store::{BlockMeta, BlockRead, Digest, Generation, StoreError};
 
 use crate::proto::transfer::Checksum;
@@ -21,6 +21,9 @@ const META_HEAD: u64 = 7;
 
 /// The version of `.meta` files.
 const META_VERSION: u16 = 1;
+
+/// HDFS gives each group so many ids.
+const MOST_BLOCKS: usize = 16;
 
 /// An internal block open for reading. Every unit is compared with its checksum. Memory: the units of one call.
 pub struct Replica {
@@ -132,30 +135,64 @@ impl BlockRead for Replica {
 
 /// The files of a block, and its generation stamp.
 fn find(directories: &[PathBuf], id: BlockId) -> Result<Option<(PathBuf, PathBuf, u64)>, StoreError> {
-    let id = block_id(id);
-    let name = format!("blk_{id}");
-    for directory in directories {
-        let current = directory.join("current");
-        for pool in listed(&current)? {
-            let finalized = pool.join("current/finalized");
-            let folder = finalized
-                .join(format!("subdir{}", (id >> 16) & 0x1f))
-                .join(format!("subdir{}", (id >> 8) & 0x1f));
-            let data = folder.join(&name);
-            if !data.is_file() {
-                continue;
-            }
-            let stamp = |path: &Path| -> Option<u64> {
-                let rest = path.file_name()?.to_str()?.strip_prefix(&name)?.strip_prefix('_')?;
-                rest.strip_suffix(".meta")?.parse().ok()
-            };
-            let found = listed(&folder)?.into_iter().find_map(|path| Some((stamp(&path)?, path)));
-            if let Some((stamp, sums)) = found {
-                return Ok(Some((data, sums, stamp)));
+    let name = name(id);
+    for pool in pools(directories)? {
+        let folder = finalized(&pool, id);
+        let data = folder.join(&name);
+        if !data.is_file() {
+            continue;
+        }
+        let stamp = |path: &Path| -> Option<u64> {
+            let rest = path.file_name()?.to_str()?.strip_prefix(&name)?.strip_prefix('_')?;
+            rest.strip_suffix(".meta")?.parse().ok()
+        };
+        let found = listed(&folder)?.into_iter().find_map(|path| Some((stamp(&path)?, path)));
+        if let Some((stamp, sums)) = found {
+            return Ok(Some((data, sums, stamp)));
+        }
+    }
+    Ok(None)
+}
+
+/// Another internal block of the same group that the DataNode has, or is receiving. The NameNode may not know of it: a DataNode that
+/// comes back is live before it has reported its blocks. Of two of a group on one DataNode it would see only one. `None` for
+/// blocks of objects, which have positive ids: each is a file of its own.
+///
+/// # Errors
+/// `Invalid` for directories that cannot be read.
+pub(crate) fn mate(directories: &[PathBuf], id: BlockId) -> Result<Option<BlockIndex>, StoreError> {
+    if id.stripe.0 as i64 >= 0 {
+        return Ok(None);
+    }
+    let mates = (0..MOST_BLOCKS as u8).map(BlockIndex).filter(|index| *index != id.index);
+    let names: Vec<(BlockIndex, String)> =
+        mates.map(|index| (index, name(BlockId { index, ..id }))).collect();
+    for pool in pools(directories)? {
+        for folder in [finalized(&pool, id), pool.join("current/rbw"), pool.join("current/tmp")] {
+            if let Some((index, _)) = names.iter().find(|(_, name)| folder.join(name).is_file()) {
+                return Ok(Some(*index));
             }
         }
     }
     Ok(None)
+}
+
+fn name(id: BlockId) -> String {
+    format!("blk_{}", block_id(id))
+}
+
+/// The folders of block pools.
+fn pools(directories: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
+    let pools: Result<Vec<_>, _> =
+        directories.iter().map(|directory| listed(&directory.join("current"))).collect();
+    Ok(pools?.concat())
+}
+
+/// Where a pool has a block, if it has it. It is the same for all blocks of a group.
+fn finalized(pool: &Path, id: BlockId) -> PathBuf {
+    let id = block_id(id);
+    let folder = pool.join("current/finalized").join(format!("subdir{}", (id >> 16) & 0x1f));
+    folder.join(format!("subdir{}", (id >> 8) & 0x1f))
 }
 
 /// What is in a folder; nothing if there is none.
@@ -185,7 +222,7 @@ pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> StoreError {
 mod tests {
     use super::*;
     use crate::transfer::UNIT_BYTES;
-    use kintsu_dag::{BlockIndex, StripeId};
+    use kintsu_dag::StripeId;
 
     const ID: BlockId =
         BlockId { stripe: StripeId(-9_223_372_036_854_775_792i64 as u64), index: BlockIndex(3) };
@@ -224,6 +261,30 @@ mod tests {
         let mut replica = Replica::open(&directories, ID, Generation(1001)).unwrap();
         replica.read_at(0, &mut [0; 512]).unwrap();
         assert!(replica.read_at(1000, &mut [0; 1]).unwrap_err().is_rot());
+    }
+
+    #[test]
+    fn another_block_of_the_group_is_found_though_it_is_only_coming() {
+        let dir = written(&[1; 10], &CRC32C_OF_512);
+        let directories = [dir.path().to_owned()];
+        let of = |group: u64, index| BlockId { stripe: StripeId(group), index: BlockIndex(index) };
+        assert_eq!(mate(&directories, ID).unwrap(), None);
+        for index in [0, 4, 15] {
+            assert_eq!(mate(&directories, of(ID.stripe.0, index)).unwrap(), Some(ID.index));
+        }
+        for group in [ID.stripe.0 - 16, ID.stripe.0 + 16] {
+            assert_eq!(mate(&directories, of(group, 3)).unwrap(), None);
+        }
+        let file = dir.path().join("current/BP-1/current/finalized/subdir0/subdir0/blk_1073741830");
+        std::fs::write(&file, []).unwrap();
+        assert_eq!(mate(&directories, of(1_073_741_825, 0)).unwrap(), None, "blocks of objects");
+        for (folder, index) in [("rbw", 7u64), ("tmp", 8)] {
+            let folder = dir.path().join("current/BP-1/current").join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(format!("blk_{}", (ID.stripe.0 + index) as i64)), []).unwrap();
+            assert_eq!(mate(&directories, ID).unwrap(), Some(BlockIndex(index as u8)));
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use prost::Message as _;
 
 use crate::block_id;
 use crate::proto::names::{ExtendedBlock, Token};
-use crate::replica::{Replica, unreadable};
+use crate::replica::{Replica, mate, unreadable};
 use crate::transfer::BlockWriter;
 
 /// What a label begins with that is an order.
@@ -179,6 +179,16 @@ impl BlockStore for DatanodeStore {
         let Some((order, address)) = HandOver::in_label(label) else {
             return self.staged.create(id, generation, len, unit_bytes, label);
         };
+        if let Some(other) = mate(&self.directories, id)? {
+            return Err(StoreError::Invalid {
+                what: "hand-over",
+                expected: "a DataNode without another block of the group".to_owned(),
+                got: format!(
+                    "one that has internal block {}, of which the NameNode may not know yet",
+                    other.0
+                ),
+            });
+        }
         let block = ExtendedBlock {
             pool: order.pool,
             id: block_id(id) as u64,
@@ -272,5 +282,35 @@ impl BlockStore for DatanodeStore {
 
     fn usage(&self) -> Result<Usage, StoreError> {
         self.staged.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_dag::{BlockIndex, StripeId};
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_handed_over_to_a_datanode_with_another_block_of_the_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("data/current/BP-1/current/finalized/subdir0/subdir0");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("blk_-9223372036854775789"), [1; 10]).unwrap();
+        let staged = FileStore::open(&dir.path().join("staged")).unwrap();
+        let store = DatanodeStore::new(staged, vec![dir.path().join("data")]).unwrap();
+        // Nobody listens there, so that what is tried fails in another way.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let datanode = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let label = HandOver { pool: "BP-1".into(), datanode, token: None }.label();
+        let refused = |group: i64| {
+            let id = BlockId { stripe: StripeId(group as u64), index: BlockIndex(0) };
+            store.create(id, Generation(1001), 10, 512, &label).err().unwrap().to_string()
+        };
+        let why = refused(-9_223_372_036_854_775_792);
+        assert!(why.contains("internal block 3"), "{why}");
+        let other = refused(-9_223_372_036_854_775_776);
+        assert!(!other.contains("internal block"), "{other}");
     }
 }
