@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kintsu_code::{Code, Definition};
 use kintsu_dag::{NodeId, StripeId};
@@ -157,7 +158,7 @@ impl Cluster {
         let placed = |node: &NodeId| tallies.get(node).map_or(0, |tally| tally.0);
         let placed = known.keys().chain(tallies.keys()).map(|node| (*node, placed(node))).collect();
         let behind = snapshot.behind()?.map(|behind| behind.why);
-        let ms = |d: std::time::Duration| d.as_millis() as u64;
+        let ms = |d: Duration| d.as_millis() as u64;
         let patience = Patience { dead_after_ms: ms(config.dead_after), grace_ms: ms(config.grace) };
         let mut gate = Gate::new(placed, patience.grace_ms, behind);
         gate.set_rebuilding(rebuilding);
@@ -548,6 +549,25 @@ impl Cluster {
                 () = task => {}
             }
         });
+    }
+
+    /// Ends all tasks, and waits until nothing uses the metadata any more: then their directory is free.
+    ///
+    /// # Errors
+    /// `Halted` if the disk of the metadata has failed.
+    pub async fn close(self: Arc<Self>) -> Result<()> {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        let meta = self.meta.clone();
+        drop(self);
+        for _ in 0..1000 {
+            if meta.is_last() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        meta.failure().check()
     }
 
     /// Runs a short task to its end even if the caller stops waiting. So a change is never left without the steps

@@ -142,9 +142,7 @@ impl Live {
         for agent in &self.agents {
             agent.shutdown().await;
         }
-        self.cluster.stop.cancel();
-        self.cluster.tasks.close();
-        self.cluster.tasks.wait().await;
+        self.cluster.close().await.unwrap();
         self.dir
     }
 

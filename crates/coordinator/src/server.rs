@@ -86,7 +86,6 @@ impl Coordinator {
         cluster.spawn(driver::rebuild(cluster.clone()));
         cluster.spawn(driver::volumes(cluster.clone()));
         cluster.spawn(driver::keep_logs(cluster.clone()));
-        cluster.tasks.close();
         let leave = CancellationToken::new();
         let ended = tokio::spawn(end(cluster, server, leave.clone()));
         Ok(CoordinatorHandle { addr, leave, stop, restored, ended })
@@ -181,7 +180,7 @@ pub(crate) fn serve(
     })
 }
 
-/// Waits for the signal to end, ends all tasks, and waits until nothing uses the metadata any more.
+/// Waits for the signal to end, and ends the coordinator.
 async fn end(
     cluster: Arc<Cluster>,
     server: JoinHandle<()>,
@@ -202,15 +201,6 @@ async fn end(
     cluster.jobs.let_go();
     // If the server panicked, it has ended too.
     let _ = server.await;
-    cluster.tasks.wait().await;
-    let meta = cluster.meta.clone();
-    drop(cluster);
-    for _ in 0..1000 {
-        if meta.is_last() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    meta.failure().check()?;
+    cluster.close().await?;
     Ok(copied)
 }

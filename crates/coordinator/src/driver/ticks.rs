@@ -233,7 +233,7 @@ mod tests {
     async fn a_put_that_cannot_be_undone_keeps_no_other_put_and_no_repair() {
         let (dir, first) = cluster(4, 2).await;
         put(&first, "visible", 60).await;
-        drop(first);
+        first.close().await.unwrap();
         let cluster = reopen_with(&dir, |config| (config.lease, config.grace) = Default::default());
         let mut puts = Vec::new();
         for name in ["a", "b", "c"] {
@@ -294,7 +294,7 @@ mod tests {
     async fn a_put_in_older_metadata_is_not_undone_and_a_rebuild_leaves_its_blocks_alone() {
         let (dir, first) = cluster(4, 2).await;
         begin_put::handle(&first, begin("a", 60)).await.unwrap();
-        drop(first);
+        first.close().await.unwrap();
         let cluster = reopen_with(&dir, |config| config.lease = Duration::ZERO);
         // An agent holds blocks of later stripes.
         let later =
@@ -311,7 +311,7 @@ mod tests {
     async fn a_put_that_was_committed_keeps_no_other_put() {
         let (dir, first) = cluster(4, 2).await;
         let done = put(&first, "a", 60).await;
-        drop(first);
+        first.close().await.unwrap();
         let cluster = reopen_with(&dir, |config| config.lease = Duration::ZERO);
         let visible = cluster.meta.snapshot().unwrap().object(&done.name).unwrap().id;
         // Its caller vanished before its lease could end.

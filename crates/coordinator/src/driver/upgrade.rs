@@ -86,7 +86,7 @@ mod tests {
         enlist(&cluster, older(1, STRIPE_EPOCHS - 1)).await.unwrap();
         let refused = open_volume::handle(&cluster, open()).await.unwrap_err().to_string();
         assert!(refused.contains("older ones on N1:"), "{refused}");
-        drop(cluster);
+        cluster.close().await.unwrap();
         let cluster = reopen(&dir);
         for node in [0, 2, 3] {
             enlist(&cluster, registration(node, node % 2)).await.unwrap();

@@ -51,7 +51,7 @@ mod tests {
         let target = NonZeroU32::new(20);
         let settings = handle(&cluster, ChangeSetting::RepairTarget(target)).await.unwrap();
         assert_eq!((settings.repair_target, settings.repair_max_rate), (target, Some(rate(20_000_000))));
-        drop(cluster);
+        cluster.close().await.unwrap();
         let cluster = reopen(&dir);
         assert_eq!(handlers::settings::handle(&cluster).await.unwrap(), settings, "after a restart");
     }

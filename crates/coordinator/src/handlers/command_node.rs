@@ -129,7 +129,7 @@ mod tests {
         let health = crate::handlers::health::handle(&first, Default::default()).await.unwrap();
         let paused = health.causes.iter().find(|cause| cause.kind == CauseKind::PausedNodes).unwrap();
         assert_eq!(paused.nodes, [NodeId(1)]);
-        drop(first);
+        first.close().await.unwrap();
         let again = open();
         for node in [0, 2, 3, 4] {
             let here = kintsu_wire::message::Register { incarnation: 2, ..registration(node, node) };

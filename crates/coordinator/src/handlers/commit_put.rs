@@ -114,7 +114,7 @@ mod tests {
         register::handle(&first, Register { incarnation: 2, ..registration(1, 1) }).await.unwrap();
         // No agent listens there: the node cannot be asked, but it is not dead. The fence outlasts the
         // coordinator.
-        drop(first);
+        first.close().await.unwrap();
         let cluster = reopen(&dir);
         let refused = refusals(&cluster, ticket.put, stripes.clone()).await;
         let ids: Vec<_> = refused.iter().map(|r| r.grant.id).collect();

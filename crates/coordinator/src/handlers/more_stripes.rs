@@ -43,7 +43,7 @@ mod tests {
     #[tokio::test]
     async fn a_large_put_is_granted_in_batches_and_visible_at_once() {
         let (dir, first) = cluster(4, 2).await;
-        drop(first);
+        first.close().await.unwrap();
         let cluster = reopen_with(&dir, |config| config.grant = 3);
         // Ten stripes of 32 bytes.
         let ticket = begin_put::handle(&cluster, begin("a", 310)).await.unwrap();
@@ -90,7 +90,7 @@ mod tests {
     #[tokio::test]
     async fn a_put_that_is_not_granted_to_its_end_cannot_be_committed() {
         let (dir, first) = cluster(4, 2).await;
-        drop(first);
+        first.close().await.unwrap();
         let cluster = reopen_with(&dir, |config| config.grant = 2);
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);

@@ -49,7 +49,7 @@ mod tests {
         };
         assert_eq!(enlist(&cluster, new(91)).await.unwrap(), NodeId(3));
         assert_eq!(enlist(&cluster, new(91)).await.unwrap(), NodeId(3), "the reply was lost");
-        drop(cluster);
+        cluster.close().await.unwrap();
         let cluster = reopen(&dir);
         assert_eq!(enlist(&cluster, new(92)).await.unwrap(), NodeId(4), "an equal path is another folder");
         assert_eq!(cluster.members().node(NodeId(3)).unwrap().state(), NodeState::Alive);
@@ -123,10 +123,10 @@ mod tests {
         assert!(!cluster.gate().is_open() && cluster.gate().is_behind());
         assert!(cluster.gate().reasons()[0].contains("N1"), "{:?}", cluster.gate().reasons());
         assert!(cluster.meta.snapshot().unwrap().next_stripe().unwrap() > 50);
-        drop(cluster);
+        cluster.close().await.unwrap();
         let again = reopen(&dir);
         assert!(again.gate().is_behind(), "a restart does not make them newer");
-        drop(again);
+        again.close().await.unwrap();
         let mut config = crate::handlers::tests::config(&dir);
         config.accept_older = true;
         let accepted = Arc::new(Cluster::open(config, kintsu_wire::Credentials::none()).unwrap());
@@ -137,7 +137,7 @@ mod tests {
         let late = Register { incarnation: 4, seen: Some(other), ..registration(0, 0) };
         handle(&accepted, late.clone()).await.unwrap();
         assert!(!accepted.gate().is_behind(), "what is accepted stays accepted");
-        drop(accepted);
+        accepted.close().await.unwrap();
         let after = reopen(&dir);
         handle(&after, ahead).await.unwrap();
         handle(&after, late).await.unwrap();
@@ -147,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn a_put_gets_no_id_before_agents_have_said_whether_it_is_in_use() {
         let (dir, first) = cluster(4, 2).await;
-        drop(first);
+        first.close().await.unwrap();
         let cluster = reopen(&dir);
         let putting = tokio::spawn({
             let cluster = cluster.clone();

@@ -67,7 +67,7 @@ mod tests {
                 listed.iter().map(|c| (c.name.as_str(), c.n, c.k)).collect::<Vec<_>>(),
                 [(NAME, 4, 2)]
             );
-            drop(cluster);
+            cluster.close().await.unwrap();
             cluster = reopen(&dir);
         }
     }
@@ -130,7 +130,7 @@ mod tests {
         .await
         .unwrap();
         refused(cluster.clone(), "used by object \"a\"").await;
-        drop(cluster);
+        cluster.close().await.unwrap();
         let cluster = reopen(&dir);
         let stripe = lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 1, at: None })
             .await

@@ -75,7 +75,7 @@ mod tests {
         }
         handle(&cluster, rates.clone()).await.unwrap();
         assert_eq!(cluster.nodes().0.rate(NodeId(0), NodeId(2)), Some(rate(10)));
-        drop(cluster);
+        cluster.close().await.unwrap();
         assert_eq!(reopen(&dir).rates(), rates, "after a restart");
     }
 }
