@@ -16,11 +16,9 @@ use kintsu_code::{Code, CodeError, Definition, USER};
 use kintsu_dag::{BlockIndex, Elements};
 
 use crate::HdfsError;
+use crate::group::MAX_BLOCKS;
 use crate::policy::CELL_BYTES;
 use crate::proto::names::{Schema, SchemaOption};
-
-/// Most blocks of a group: HDFS keeps the index in four bits of the block id.
-const MAX_BLOCKS: usize = 16;
 
 /// Options of a schema: the coefficients of the parity blocks, row after row in hex; the local repair groups; the distance.
 const PARITY: &str = "parity";

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use kintsu_dag::{BlockId, BlockIndex};
 use kintsu_store::{BlockMeta, BlockRead, Digest, Generation, StoreError};
 
+use crate::group::MAX_BLOCKS;
 use crate::proto::transfer::Checksum;
 use crate::transfer::{check, supported};
 use crate::{HdfsError, block_id};
@@ -21,9 +22,6 @@ const META_HEAD: u64 = 7;
 
 /// The version of `.meta` files.
 const META_VERSION: u16 = 1;
-
-/// HDFS gives each group so many ids.
-const MOST_BLOCKS: usize = 16;
 
 /// An internal block open for reading. Every unit is compared with its checksum. Memory: the units of one call.
 pub struct Replica {
@@ -164,7 +162,7 @@ pub(crate) fn mate(directories: &[PathBuf], id: BlockId) -> Result<Option<BlockI
     if id.stripe.0 as i64 >= 0 {
         return Ok(None);
     }
-    let mates = (0..MOST_BLOCKS as u8).map(BlockIndex).filter(|index| *index != id.index);
+    let mates = (0..MAX_BLOCKS as u8).map(BlockIndex).filter(|index| *index != id.index);
     let names: Vec<(BlockIndex, String)> =
         mates.map(|index| (index, name(BlockId { index, ..id }))).collect();
     for pool in pools(directories)? {
