@@ -7,8 +7,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 said=$(mktemp)
+wheels=$(mktemp -d) building=
 summary() {
     local status=$?
+    [ -z "$building" ] || kill -- "-$building" 2>/dev/null || true
     if grep -q 'COMPARED: ' "$said"; then
         printf '\ncompared here:\n'
         grep -o 'COMPARED: .*' "$said" | sort -u | sed 's/^COMPARED: /  /'
@@ -22,11 +24,19 @@ summary() {
         fi
     fi
     printf '\nnot run by this command:\n  beside a real HDFS what takes minutes (hazards of hand-overs and of waiting blocks, reported losses, the codec jar), the other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
-    rm -f "$said"
+    rm -rf "$said" "$wheels"
     exit "$status"
 }
 trap summary EXIT
 # Many tests wait for most of their time, so there are more of them at once than processors.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+cargo test --workspace --locked --no-run
+# The Python package is built with what they leave of the processors.
+set -m
+nice -n 19 scripts/python-test.sh wheel "$wheels" >"$wheels/log" 2>&1 &
+building=$!
+set +m
 { cargo test --workspace --locked 2>&1 >&3 | tee "$said" >&2; } 3>&1
-scripts/python-test.sh | tee -a "$said"
+wait "$building" || { cat "$wheels/log" >&2; exit 1; }
+building=
+scripts/python-test.sh test "$wheels" | tee -a "$said"
