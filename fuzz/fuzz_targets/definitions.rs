@@ -9,6 +9,8 @@ use libfuzzer_sys::fuzz_target;
 const MOST_BYTES: usize = 2048;
 /// The most blocks of a stripe that are tried.
 const MOST_BLOCKS: usize = 8;
+/// The largest number in a name that is tried.
+const MOST_IN_A_NAME: &str = "16";
 
 fuzz_target!(|data: &[u8]| {
     if data.len() > MOST_BYTES {
@@ -21,4 +23,10 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(code.n(), usize::from(definition.n));
     }
     let _ = rmp_serde::from_slice::<Definition>(data);
+    if let Ok(name) = std::str::from_utf8(data)
+        && name.split(|c: char| !c.is_ascii_digit()).all(|number| number.len() < 2 || number.len() == 2 && number <= MOST_IN_A_NAME)
+        && let Ok(code) = kintsu_code::parse(name)
+    {
+        assert!(code.k() > 0 && code.n() >= code.k());
+    }
 });

@@ -27,9 +27,17 @@ macro_rules! choose {
 
 fuzz_target!(|data: &[u8]| {
     choose!(data;
-        Register, BlockPage, Heartbeat, HeartbeatReply, BadBlock, BeginPut, BeginPack, PutTicket, MoreStripes, CommitPut, CommitPack, Lookup,
-        ObjectView, List, ListPage, Remove, Change, CreateVolume, OpenVolume, MapVolume, VolumeMap, NodeCommand, Repair, Scrub,
-        JobEvent, RegisterCode, ChangeSetting, RunPrograms, RunEvent, DeleteBlocks, ScrubBlocks, ScrubEvent, SetAside,
-        AppendUpdates, FreezeUpdates, ReadUpdates, PromoteBlocks, Label,
+        Register, BlockPage, Heartbeat, HeartbeatReply, BadBlock, BeginPut, BeginPack, PutTicket, MoreStripes, CommitPut,
+        CommitPack, Lookup, ObjectView, List, ListPage, Remove, Change, CreateVolume, OpenVolume, MapVolume, VolumeMap,
+        NodeCommand, Repair, Scrub, JobEvent, RegisterCode, ChangeSetting, RunPrograms, RunEvent, DeleteBlocks, ScrubBlocks,
+        ScrubEvent, SetAside, AppendUpdates, FreezeUpdates, ReadUpdates, PromoteBlocks, Label, Registered, Done, Backup,
+        CopyChunk, StripeGrants, PutRef, MoveStripe, CommitReply, PackReply, ObjectInfo, Changed, CodeName, Definition, Nothing,
+        Rates, Felt, VolumeInfo, VolumeList, VolumeName, ResizeVolume, OpenedVolume, VolumeWriter, VolumeLease, CommitVolume,
+        CommittedVolume, AbandonLogs, AbandonedLogs, SnapshotVolume, TakenSnapshot, ClusterStatus, AskHealth, Health, AskSpace,
+        Space, NodeList, JobList, Counts, AskRepairs, RunningRepairs, JobId, JobInfo, NodeRef, Encode, Quarantine,
+        QuarantineList, RestoreBlock, HeldBlock, RegisteredCode, CodeList, KnownRates, Settings, RebuildStatus, AgentsBeside,
+        JobRef, Deleted, BlockRef, Verified, RemovedObjects, LookBlocks, FoundBlocks, Counted, AsideList, TakeBack, Purge,
+        KeepCopy, KeptCopy, CopyList, ReadCopy, Appended, FenceVolume, FencedVolume, PendingUpdates, FrozenUpdates,
+        ReleaseUpdates, UpdatedBytes, PromotedBlocks,
     );
 });
