@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_plan::Program;
+use kintsu_plan::{Program, RunId};
 use kintsu_runtime::{Context, Enclosed, StoreLocal, run};
 use kintsu_store::{BlockStore, Generation, StoreError};
 use kintsu_wire::agent::agent_server::Agent;
@@ -19,7 +19,7 @@ use kintsu_wire::message::{
     ReadCopy, ReadUpdates, ReleaseUpdates, RemovedObjects, RunEvent, RunPrograms, ScrubBlocks, ScrubEvent,
     SetAside, Standing, TakeBack, UpdatedBytes, Verified,
 };
-use kintsu_wire::tls::Wanted;
+use kintsu_wire::tls::{Badge, Wanted};
 use kintsu_wire::version::Spoken;
 use kintsu_wire::{MembershipChannel, Peer};
 use tokio::sync::{mpsc, watch};
@@ -65,6 +65,26 @@ impl Service {
     fn local(&self) -> Result<Arc<StoreLocal>, Status> {
         self.shared.local.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(outside)
     }
+
+    /// Ends a job that `peer` runs, or that anybody runs if it is the coordinator. A job that is not there has ended.
+    fn end_job(&self, peer: &Peer, job: RunId) -> Result<(), Status> {
+        let any = peer.demand(COORDINATOR).is_ok();
+        let (mut ended, mut of_others) = (false, false);
+        for ((_, by), cancel) in self.shared.jobs().iter().filter(|((run, _), _)| *run == job) {
+            if any || *by == peer.badge {
+                cancel.cancel();
+                ended = true;
+            } else {
+                of_others = true;
+            }
+        }
+        if of_others && !ended {
+            return Err(Status::permission_denied(format!(
+                "job {job}: expected an abort by whoever runs it, or by the coordinator, got {peer}"
+            )));
+        }
+        Ok(())
+    }
 }
 
 fn outside() -> Status {
@@ -99,7 +119,8 @@ impl Agent for Service {
         };
         tickets::check_programs(&peer, self.shared.inspector().as_ref(), &programs, &tickets)?;
         let (events, mut stream) = mpsc::channel(16);
-        let work = Work { node, programs, background, enclosed, frames, local: self.local()? };
+        let by = peer.badge;
+        let work = Work { node, programs, by, background, enclosed, frames, local: self.local()? };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
         self.shared.work().spawn(conducted);
         // The answer waits for the first report, so the answer of a short run leaves together with all its reports.
@@ -109,11 +130,9 @@ impl Agent for Service {
     }
 
     async fn abort(&self, request: Request<JobRef>) -> Result<Response<Done>, Status> {
-        Peer::of(request.extensions()).demand(USERS)?;
-        // A job that is not there has ended.
-        if let Some(cancel) = self.shared.jobs().get(&request.into_inner().job) {
-            cancel.cancel();
-        }
+        let peer = Peer::of(request.extensions());
+        peer.demand(USERS)?;
+        self.end_job(&peer, request.into_inner().job)?;
         Ok(Response::new(Done {}))
     }
 
@@ -331,6 +350,8 @@ fn check(programs: &[Program], node: NodeId) -> Result<(), Status> {
 struct Work {
     node: NodeId,
     programs: Vec<Program>,
+    /// Who runs them, if that is known.
+    by: Option<Arc<Badge>>,
     background: bool,
     enclosed: Enclosed,
     /// How slices are written, so that all nodes of the run understand them.
@@ -358,7 +379,8 @@ async fn conduct(
         ..Context::new(shared.plane.clone(), work.local.clone())
     };
     let job = work.programs[0].job;
-    shared.jobs().insert(job, cancel.clone());
+    let running = (job, work.by.clone());
+    shared.jobs().insert(running.clone(), cancel.clone());
     let mut run = std::pin::pin!(run(&work.programs, context));
     let began = Instant::now();
     let pause = || REPORT_EVERY * shared.running.load(Ordering::Relaxed).clamp(1, MOST_INTERVALS);
@@ -376,7 +398,7 @@ async fn conduct(
         }
     };
     shared.running.fetch_sub(1, Ordering::Relaxed);
-    shared.jobs().remove(&job);
+    shared.jobs().remove(&running);
     let fault = outcome.fault.clone();
     let answer = work.enclosed.answer(work.node);
     // The caller may be gone.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,9 @@ use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
 use kintsu_dag::{BlockIndex, NodeId, Sink, Task, Vertex};
 use kintsu_plan::{BlockBinding, Program, RunId, Window};
 use kintsu_runtime::Conductor;
-use kintsu_wire::message::{CreateVolume, Durability, Nothing, ObjectView, RunPrograms};
+use kintsu_wire::message::{
+    CreateVolume, Durability, FaultKind, JobRef, Nothing, ObjectView, RunEvent, RunPrograms,
+};
 use kintsu_wire::ticket::Ticket;
 use kintsu_wire::tls::{Authority, Issue};
 use kintsu_wire::{ClusterId, Credentials, Tls, connect_agent};
@@ -261,5 +264,41 @@ async fn a_client_touches_only_blocks_for_which_it_has_tickets() {
     let mut longer = of_a[0];
     longer.until += 1;
     assert!(run(&a, 0, false, &[longer]).await.unwrap_err().message().contains("did not issue"));
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_ended_by_whoever_runs_it_and_by_the_coordinator() {
+    let stage = Stage::start().await;
+    let alice = stage.client(Some(stage.tls("client/alice"))).await;
+    put(&alice, "a").await;
+    let view = alice.stripes("a", 0, 1).await.unwrap();
+    let (control, program) = program(&view, 0, false);
+    // A step a second.
+    let programs = vec![Program { rate: NonZeroU64::new(4096), ..program }];
+    let (job, tickets) = (programs[0].job, &view.stripes[0].tickets);
+    let agent = |role: &str| stage.conductor(role).agent(control).unwrap();
+    for (runs, ends) in
+        [("client/alice", "client/alice"), ("client/alice", "coordinator"), ("coordinator", "coordinator")]
+    {
+        let (programs, tickets) = (programs.clone(), tickets.clone());
+        let run = RunPrograms { programs, tickets, ..RunPrograms::default() };
+        let mut events = agent(runs).run(run).await.unwrap().into_inner();
+        for other in ["client/eve", "client", "operator/carol"] {
+            let refused = agent(other).abort(JobRef { job }).await.expect_err(other);
+            assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+            assert!(refused.message().contains("whoever runs it"), "{refused:?}");
+        }
+        agent(ends).abort(JobRef { job }).await.unwrap();
+        let outcome = loop {
+            if let RunEvent::Ended(outcome) = events.message().await.unwrap().unwrap() {
+                break outcome;
+            }
+        };
+        assert_eq!(outcome.fault.map(|fault| fault.kind), Some(FaultKind::Aborted), "{runs}, {ends}");
+    }
+    // A job that nobody runs has ended.
+    agent("client/eve").abort(JobRef { job }).await.unwrap();
+    alice.close().await;
     stage.end().await;
 }
