@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -300,5 +300,61 @@ async fn a_run_is_ended_by_whoever_runs_it_and_by_the_coordinator() {
     // A job that nobody runs has ended.
     agent("client/eve").abort(JobRef { job }).await.unwrap();
     alice.close().await;
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_and_a_refusal_have_one_line_each_in_the_audit_log() {
+    // The lines of all tests of this program; nobody else is `ann`.
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let file = Mutex::new(log.reopen().unwrap());
+    tracing_subscriber::fmt().with_env_filter("audit=info").with_ansi(false).with_writer(file).init();
+    let stage = Stage::start().await;
+    let ann = stage.client(Some(stage.tls("client/ann"))).await;
+    put(&ann, "audited").await;
+    let view = ann.stripes("audited", 0, 1).await.unwrap();
+    let volume = CreateVolume {
+        name: "disk".into(),
+        size: 1 << 20,
+        code: "rs:n=4,k=2".into(),
+        block_bytes: 128 << 10,
+        durability: Durability::Node,
+        scheme: None,
+    };
+    ann.create_volume(&volume).await.unwrap();
+    let disk = ann.open_volume("disk", VolumeAccess::Write).await.unwrap();
+    disk.write(0, Bytes::from_static(b"new")).await.unwrap();
+    disk.close().await.unwrap();
+    ann.commit_volume("disk", None).await.unwrap();
+    ann.nodes().await.unwrap_err();
+    let (control, program) = program(&view, 0, false);
+    let mut agent = stage.conductor("client/ann").agent(control).unwrap();
+    agent.wipe(Nothing {}).await.unwrap_err();
+    agent.run(RunPrograms { programs: vec![program], ..RunPrograms::default() }).await.unwrap_err();
+    // Node 0's agent with the certificate of node 3's.
+    stage.agents[0].shutdown().await;
+    stage.agent(0, "agent/3", Some(0)).await.err().unwrap();
+    ann.remove("audited").await.unwrap();
+
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    for (ended, who, what, says) in [
+        ("done", "client/ann", "commit_put", "audited"),
+        ("done", "client/ann", "create_volume", "disk"),
+        ("done", "client/ann", "close_volume", "volume"),
+        ("done", "client/ann", "commit_volume", "disk"),
+        ("done", "client/ann", "remove", "audited"),
+        ("refused", "client/ann", "Operation", "expected an operator"),
+        ("refused", "client/ann", "wipe", "expected the coordinator"),
+        ("refused", "client/ann", "run", "expected a ticket to"),
+        ("refused", "agent/3", "register", "expected agent/0"),
+    ] {
+        let (begin, what) =
+            (format!(" audit: {ended} who={who} from 127.0.0.1:"), format!("what=\"{what}\""));
+        let lines: Vec<_> =
+            text.lines().filter(|line| line.contains(&begin) && line.contains(&what)).collect();
+        assert_eq!(lines.len(), 1, "{ended} {what}: {text}");
+        assert!(lines[0].contains(says), "{}", lines[0]);
+    }
+    ann.close().await;
     stage.end().await;
 }

@@ -100,7 +100,7 @@ Examples:
 Environment:
   KINTSU_LOG=info             # what is logged to standard error: error, warn (default), info, debug, trace
   KINTSU_LOG=warn,kintsu_agent=debug   # or by crate
-  KINTSU_LOG=warn,audit=info  # and who changed what (the default of `kintsu coordinator` and `kintsu agent`)
+  KINTSU_LOG=warn,audit=info  # and who changed what (the default of `kintsu coordinator`, `agent` and `s3`)
   KINTSU_TLS=DIR              # speak TLS: see `kintsu ca`
   KINTSU_LOG_FORMAT=json      # as --log json: each line a JSON object"
 )]
