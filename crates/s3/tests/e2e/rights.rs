@@ -1,6 +1,8 @@
 //! Who may do what.
 
-use crate::site::{ALICE, BOB, READER, Site, Who, answer};
+use std::time::{Duration, SystemTime};
+
+use crate::site::{ALICE, BOB, READER, Site, Who, answer, presigned};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,6 +170,30 @@ async fn wrong_signatures_are_refused() {
     let _ = stream.read_to_end(&mut bytes).await;
     assert!(bytes.is_empty() || answer(&bytes).status == 400);
     site.get("/").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_presigned_url_is_good_for_what_it_says_and_until_then() {
+    let site = Site::start().await;
+    site.put("/links", b"").await.ok();
+    site.put("/links/k", b"text").await.ok();
+    site.put("/links/other", b"secret").await.ok();
+    let minute_from = |age| {
+        let from = SystemTime::now() - Duration::from_secs(age);
+        presigned(("ALICE", "alice-alice-alice"), site.addr, "GET", "/links/k", (from, 60))
+    };
+    let call = async |method: &str, target: &str| site.call_as(Who::Nobody, method, target, &[], b"").await;
+    call("GET", "/links/k").await.is_error(403, "AccessDenied");
+    let now = minute_from(0);
+    assert_eq!(call("GET", &now).await.ok().text(), "text");
+    for (method, target) in [("GET", now.replace("/links/k", "/links/other")), ("DELETE", now.clone())] {
+        call(method, &target).await.is_error(403, "SignatureDoesNotMatch");
+    }
+    let longer = minute_from(90).replace("X-Amz-Expires=60", "X-Amz-Expires=600");
+    call("GET", &longer).await.is_error(403, "SignatureDoesNotMatch");
+    let expired = call("GET", &minute_from(90)).await;
+    expired.is_error(403, "AccessDenied");
+    assert!(expired.text().contains("expired"), "{}", expired.text());
 }
 
 #[tokio::test(flavor = "multi_thread")]
