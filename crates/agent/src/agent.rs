@@ -12,6 +12,7 @@ use kintsu_plan::RunId;
 use kintsu_runtime::{Carried, Conductor, DataPlane, GiveWay, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::net::TcpListener;
+use kintsu_wire::tls::Badge;
 use kintsu_wire::{
     Credentials, MembershipChannel, Tls, TrustedNetwork, WireError, channel, check_listen,
     connect_coordinator, guard_agent,
@@ -89,6 +90,9 @@ impl AgentConfig {
     }
 }
 
+/// The running jobs. Without TLS nobody knows who runs them.
+type Jobs = HashMap<(RunId, Option<Arc<Badge>>), CancellationToken>;
+
 /// What the parts of a running agent share.
 pub struct Shared {
     /// How it was started; the directory is absolute.
@@ -107,8 +111,8 @@ pub struct Shared {
     /// The store as programs see it; set at the first registration.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
-    /// The cancellation token of each running job.
-    pub jobs: Mutex<HashMap<RunId, CancellationToken>>,
+    /// The cancellation token of each running job, by its number and by who runs it: callers choose the numbers.
+    pub jobs: Mutex<Jobs>,
     /// Running programs and scrubs, so that a shutdown can wait for them.
     pub work: Mutex<JoinSet<()>>,
     pub plane: Arc<DataPlane>,
@@ -156,7 +160,7 @@ impl Shared {
     }
 
     /// The cancellation tokens of the running jobs.
-    pub fn jobs(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, CancellationToken>> {
+    pub fn jobs(&self) -> std::sync::MutexGuard<'_, Jobs> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_plan::Program;
+use kintsu_plan::{Program, RunId};
 use kintsu_runtime::{Context, Enclosed, StoreLocal, run};
 use kintsu_store::{BlockStore, Generation, StoreError};
 use kintsu_wire::agent::agent_server::Agent;
@@ -19,9 +19,9 @@ use kintsu_wire::message::{
     ReadCopy, ReadUpdates, ReleaseUpdates, RemovedObjects, RunEvent, RunPrograms, ScrubBlocks, ScrubEvent,
     SetAside, Standing, TakeBack, UpdatedBytes, Verified,
 };
-use kintsu_wire::tls::Wanted;
+use kintsu_wire::tls::{Badge, Wanted};
 use kintsu_wire::version::Spoken;
-use kintsu_wire::{MembershipChannel, Peer};
+use kintsu_wire::{MembershipChannel, Peer, audit};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
@@ -65,6 +65,26 @@ impl Service {
     fn local(&self) -> Result<Arc<StoreLocal>, Status> {
         self.shared.local.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(outside)
     }
+
+    /// Ends a job that `peer` runs, or that anybody runs if it is the coordinator. A job that is not there has ended.
+    fn end_job(&self, peer: &Peer, job: RunId) -> Result<(), Status> {
+        let any = peer.demand(COORDINATOR).is_ok();
+        let (mut ended, mut of_others) = (false, false);
+        for ((_, by), cancel) in self.shared.jobs().iter().filter(|((run, _), _)| *run == job) {
+            if any || *by == peer.badge {
+                cancel.cancel();
+                ended = true;
+            } else {
+                of_others = true;
+            }
+        }
+        if of_others && !ended {
+            return Err(Status::permission_denied(format!(
+                "job {job}: expected an abort by whoever runs it, or by the coordinator, got {peer}"
+            )));
+        }
+        Ok(())
+    }
 }
 
 fn outside() -> Status {
@@ -80,8 +100,7 @@ impl Agent for Service {
     type ScrubStream = Events<ScrubEvent>;
 
     async fn run(&self, request: Request<RunPrograms>) -> Result<Response<Self::RunStream>, Status> {
-        Peer::of(request.extensions()).demand(USERS)?;
-        let peer = Peer::of(request.extensions());
+        let peer = caller(&request, USERS, "run")?;
         let node = self.node()?;
         let frames = FrameVersion::of_protocol(Spoken::of(request.extensions()).now);
         let RunPrograms { programs, background, enclosed, tickets, encloses } = request.into_inner();
@@ -97,9 +116,11 @@ impl Agent for Service {
                 )));
             }
         };
-        tickets::check_programs(&peer, self.shared.inspector().as_ref(), &programs, &tickets)?;
+        let permitted = tickets::check_programs(&peer, self.shared.inspector().as_ref(), &programs, &tickets);
+        audit::checked(&peer, "run", permitted)?;
         let (events, mut stream) = mpsc::channel(16);
-        let work = Work { node, programs, background, enclosed, frames, local: self.local()? };
+        let by = peer.badge;
+        let work = Work { node, programs, by, background, enclosed, frames, local: self.local()? };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
         self.shared.work().spawn(conducted);
         // The answer waits for the first report, so the answer of a short run leaves together with all its reports.
@@ -109,31 +130,29 @@ impl Agent for Service {
     }
 
     async fn abort(&self, request: Request<JobRef>) -> Result<Response<Done>, Status> {
-        Peer::of(request.extensions()).demand(USERS)?;
-        // A job that is not there has ended.
-        if let Some(cancel) = self.shared.jobs().get(&request.into_inner().job) {
-            cancel.cancel();
-        }
+        let peer = caller(&request, USERS, "abort")?;
+        audit::checked(&peer, "abort", self.end_job(&peer, request.into_inner().job))?;
         Ok(Response::new(Done {}))
     }
 
     async fn delete(&self, request: Request<DeleteBlocks>) -> Result<Response<Deleted>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        let peer = caller(&request, COORDINATOR, "delete")?;
         self.node()?;
-        let peer = Peer::of(request.extensions());
         let (shared, request) = (self.shared.clone(), request.into_inner());
-        let blocks = request.blocks.len();
-        tracing::info!(target: "audit", who = %peer, what = "delete", blocks, "done");
+        let asked = request.blocks.len();
         let work = move || shared.deletes.run(&*shared.store, &shared.tombstones, request);
-        match kintsu_wire::ambient::blocking(work).await {
-            Ok(Ok(deleted)) => Ok(Response::new(deleted)),
+        let done = match kintsu_wire::ambient::blocking(work).await {
+            Ok(Ok(deleted)) => Ok(deleted),
             Ok(Err(refused)) => Err(Status::failed_precondition(refused.to_string())),
             Err(error) => Err(Status::internal(error.to_string())),
-        }
+        };
+        let gone = done.as_ref().map_or(0, |deleted| deleted.gone.len());
+        let about = audit::about(|| format!("blocks: {gone} of {asked}"));
+        audit::noted(&peer, "delete", about, done).map(Response::new)
     }
 
     async fn verify(&self, request: Request<BlockRef>) -> Result<Response<Verified>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        caller(&request, COORDINATOR, "verify")?;
         let (node, store) = (self.node()?, self.shared.store.clone());
         let BlockRef { id, generation } = request.into_inner();
         let look = move || {
@@ -155,12 +174,12 @@ impl Agent for Service {
     }
 
     async fn removed(&self, request: Request<Nothing>) -> Result<Response<RemovedObjects>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        caller(&request, COORDINATOR, "removed")?;
         Ok(Response::new(RemovedObjects { ranges: self.shared.tombstones.ranges() }))
     }
 
     async fn look(&self, request: Request<LookBlocks>) -> Result<Response<FoundBlocks>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        caller(&request, COORDINATOR, "look")?;
         self.node()?;
         let (store, blocks) = (self.shared.store.clone(), request.into_inner().blocks);
         let look = move || blocks.iter().map(|block| found(&*store, block)).collect();
@@ -168,7 +187,7 @@ impl Agent for Service {
     }
 
     async fn scrub(&self, request: Request<ScrubBlocks>) -> Result<Response<Self::ScrubStream>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        caller(&request, COORDINATOR, "scrub")?;
         let node = self.node()?;
         let (events, stream) = mpsc::channel(16);
         let (shared, range) = (self.shared.clone(), request.into_inner());
@@ -177,57 +196,58 @@ impl Agent for Service {
     }
 
     async fn set_aside(&self, request: Request<SetAside>) -> Result<Response<Counted>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        let peer = caller(&request, COORDINATOR, "set_aside")?;
         let blocks = request.into_inner().blocks;
-        aside::set_aside(self.shared.store.clone(), blocks).await.map(Response::new)
+        let about = audit::about(|| listed(blocks.iter().map(|block| block.id)));
+        let done = aside::set_aside(self.shared.store.clone(), blocks).await;
+        audit::noted(&peer, "set_aside", about, done).map(Response::new)
     }
 
     async fn aside(&self, request: Request<Nothing>) -> Result<Response<AsideList>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        caller(&request, COORDINATOR, "aside")?;
         Ok(Response::new(AsideList { aside: aside::list(&self.shared).await? }))
     }
 
     async fn take_back(&self, request: Request<TakeBack>) -> Result<Response<HeldBlock>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        let peer = caller(&request, COORDINATOR, "take_back")?;
         let name = request.into_inner().name;
-        aside::take_back(self.shared.store.clone(), name).await.map(Response::new)
+        let about = audit::about(|| format!("{name:?}"));
+        let done = aside::take_back(self.shared.store.clone(), name).await;
+        audit::noted(&peer, "take_back", about, done).map(Response::new)
     }
 
     async fn purge(&self, request: Request<Purge>) -> Result<Response<Counted>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        let peer = caller(&request, COORDINATOR, "purge")?;
         let age_s = request.into_inner().older_than_s;
-        aside::purge(self.shared.store.clone(), age_s).await.map(Response::new)
+        let about = audit::about(|| format!("set aside over {age_s} s ago"));
+        let done = aside::purge(self.shared.store.clone(), age_s).await;
+        audit::noted(&peer, "purge", about, done).map(Response::new)
     }
 
     async fn wipe(&self, request: Request<Nothing>) -> Result<Response<Done>, Status> {
-        let peer = Peer::of(request.extensions());
-        peer.demand(COORDINATOR)?;
+        let peer = caller(&request, COORDINATOR, "wipe")?;
         let (store, local) = (self.shared.store.clone(), self.local()?);
         let wipe = move || {
             local.discard_unfinished();
             store.wipe()
         };
-        match kintsu_wire::ambient::blocking(wipe).await {
-            Ok(Ok(blocks)) => {
-                tracing::info!(target: "audit", who = %peer, what = "wipe", blocks, "done");
-                tracing::warn!("wiped; blocks deleted: {blocks}");
-                Ok(Response::new(Done {}))
-            }
-            Ok(Err(error)) => Err(Status::internal(error.to_string())),
-            Err(error) => Err(Status::internal(error.to_string())),
-        }
+        let done = aside::off(wipe).await.inspect(|blocks| tracing::warn!("wiped; blocks deleted: {blocks}"));
+        let blocks = done.as_ref().map_or(0, |blocks| *blocks);
+        let about = audit::about(|| format!("blocks: {blocks}"));
+        audit::noted(&peer, "wipe", about, done).map(|_| Response::new(Done {}))
     }
 
     async fn keep_copy(&self, request: Request<KeepCopy>) -> Result<Response<KeptCopy>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
-        let keeping =
-            copies::keep(&self.shared.config.dir, self.coordinator.clone(), request.into_inner().number);
-        let kept = self.shared.end.run_until_cancelled(keeping).await;
-        kept.unwrap_or_else(|| Err(outside())).map(Response::new)
+        let peer = caller(&request, COORDINATOR, "keep_copy")?;
+        let number = request.into_inner().number;
+        let keeping = copies::keep(&self.shared.config.dir, self.coordinator.clone(), number);
+        let kept = self.shared.end.run_until_cancelled(keeping).await.unwrap_or_else(|| Err(outside()));
+        let about = audit::about(|| format!("copy {number} of the metadata"));
+        audit::noted(&peer, "keep_copy", about, kept).map(Response::new)
     }
 
     async fn copies(&self, request: Request<Nothing>) -> Result<Response<CopyList>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        caller(&request, COORDINATOR, "copies")?;
         let dir = self.shared.config.dir.clone();
         let listed = kintsu_wire::ambient::blocking(move || copies::list(&dir)).await;
         let copies = listed.map_err(|e| Status::internal(e.to_string()))?;
@@ -235,7 +255,7 @@ impl Agent for Service {
     }
 
     async fn read_copy(&self, request: Request<ReadCopy>) -> Result<Response<Self::ReadCopyStream>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        caller(&request, COORDINATOR, "read_copy")?;
         let (dir, number) = (self.shared.config.dir.clone(), request.into_inner().number);
         let opened = kintsu_wire::ambient::blocking(move || copies::open(&dir, number)).await;
         let file = opened.map_err(|e| Status::internal(e.to_string()))??;
@@ -245,22 +265,26 @@ impl Agent for Service {
     }
 
     async fn append_updates(&self, request: Request<AppendUpdates>) -> Result<Response<Appended>, Status> {
-        Peer::of(request.extensions()).demand(WRITERS)?;
+        let (peer, append) = (caller(&request, WRITERS, "append_updates")?, request.get_ref());
         self.node()?;
-        let (peer, append) = (Peer::of(request.extensions()), request.get_ref());
         let blocks = append.updates.iter().map(|update| update.block);
-        tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, true, &append.tickets)?;
+        let permitted =
+            tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, true, &append.tickets);
+        audit::checked(&peer, "append_updates", permitted)?;
         updates::append(&self.shared, request).await.map(Response::new)
     }
 
     async fn fence_volume(&self, request: Request<FenceVolume>) -> Result<Response<FencedVolume>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        let peer = caller(&request, COORDINATOR, "fence_volume")?;
         self.node()?;
-        updates::fence(&self.shared, request.into_inner()).await.map(Response::new)
+        let FenceVolume { volume, epoch, .. } = *request.get_ref();
+        let about = audit::about(|| format!("volume {volume}, epoch {epoch}"));
+        let done = updates::fence(&self.shared, request.into_inner()).await;
+        audit::noted(&peer, "fence_volume", about, done).map(Response::new)
     }
 
     async fn pending_updates(&self, request: Request<Nothing>) -> Result<Response<PendingUpdates>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        caller(&request, COORDINATOR, "pending_updates")?;
         self.node()?;
         updates::pending(&self.shared).await.map(Response::new)
     }
@@ -269,23 +293,28 @@ impl Agent for Service {
         &self,
         request: Request<FreezeUpdates>,
     ) -> Result<Response<FrozenUpdates>, Status> {
-        Peer::of(request.extensions()).demand(PEERS)?;
+        let peer = caller(&request, PEERS, "freeze_updates")?;
         self.node()?;
-        updates::freeze(&self.shared, request).await.map(Response::new)
+        let about = audit::about(|| listed(request.get_ref().blocks.iter().copied()));
+        let done = updates::freeze(&self.shared, request).await;
+        audit::noted(&peer, "freeze_updates", about, done).map(Response::new)
     }
 
     async fn release_updates(&self, request: Request<ReleaseUpdates>) -> Result<Response<Done>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        let peer = caller(&request, COORDINATOR, "release_updates")?;
         self.node()?;
-        updates::release(&self.shared, request.into_inner()).await.map(Response::new)
+        let request = request.into_inner();
+        let about = audit::about(|| listed(request.updates.iter().map(|of| of.block)));
+        let done = updates::release(&self.shared, request).await;
+        audit::noted(&peer, "release_updates", about, done).map(Response::new)
     }
 
     async fn read_updates(&self, request: Request<ReadUpdates>) -> Result<Response<UpdatedBytes>, Status> {
-        Peer::of(request.extensions()).demand(USERS)?;
+        let (peer, read) = (caller(&request, USERS, "read_updates")?, request.get_ref());
         self.node()?;
-        let (peer, read) = (Peer::of(request.extensions()), request.get_ref());
         let (blocks, shown) = (std::iter::once(read.of.block), read.ticket.as_slice());
-        tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, false, shown)?;
+        let permitted = tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, false, shown);
+        audit::checked(&peer, "read_updates", permitted)?;
         updates::read(&self.shared, request).await.map(Response::new)
     }
 
@@ -293,15 +322,17 @@ impl Agent for Service {
         &self,
         request: Request<PromoteBlocks>,
     ) -> Result<Response<PromotedBlocks>, Status> {
-        Peer::of(request.extensions()).demand(COORDINATOR)?;
+        let peer = caller(&request, COORDINATOR, "promote_blocks")?;
         self.node()?;
-        updates::promote(&self.shared, request.into_inner()).await.map(Response::new)
+        let request = request.into_inner();
+        let about = audit::about(|| listed(request.blocks.iter().map(|block| block.id)));
+        let done = updates::promote(&self.shared, request).await;
+        audit::noted(&peer, "promote_blocks", about, done).map(Response::new)
     }
 
     async fn shutdown(&self, request: Request<Nothing>) -> Result<Response<Done>, Status> {
-        let peer = Peer::of(request.extensions());
-        peer.demand(COORDINATOR)?;
-        tracing::info!(target: "audit", who = %peer, what = "shutdown", "done");
+        let peer = caller(&request, COORDINATOR, "shutdown")?;
+        audit::note(&peer, "shutdown", None, None);
         let end = self.shared.end.clone();
         tokio::spawn(async move {
             // Let the reply go out first.
@@ -310,6 +341,26 @@ impl Agent for Service {
         });
         Ok(Response::new(Done {}))
     }
+}
+
+/// Who calls; refuses whoever may not call this.
+fn caller<T>(request: &Request<T>, wanted: &[Wanted], what: &str) -> Result<Peer, Status> {
+    let peer = Peer::of(request.extensions());
+    peer.admit(wanted, what)?;
+    Ok(peer)
+}
+
+/// Blocks that a line of the audit log shows.
+const SHOWN_BLOCKS: usize = 4;
+
+/// Some blocks for people: the first few, and how many there are.
+fn listed(blocks: impl ExactSizeIterator<Item = BlockId>) -> String {
+    let count = blocks.len();
+    let mut shown: Vec<_> = blocks.take(SHOWN_BLOCKS).map(|id| id.to_string()).collect();
+    if count > SHOWN_BLOCKS {
+        shown.push(format!("{count} blocks in all"));
+    }
+    shown.join(", ")
 }
 
 fn check(programs: &[Program], node: NodeId) -> Result<(), Status> {
@@ -331,6 +382,8 @@ fn check(programs: &[Program], node: NodeId) -> Result<(), Status> {
 struct Work {
     node: NodeId,
     programs: Vec<Program>,
+    /// Who runs them, if that is known.
+    by: Option<Arc<Badge>>,
     background: bool,
     enclosed: Enclosed,
     /// How slices are written, so that all nodes of the run understand them.
@@ -358,7 +411,8 @@ async fn conduct(
         ..Context::new(shared.plane.clone(), work.local.clone())
     };
     let job = work.programs[0].job;
-    shared.jobs().insert(job, cancel.clone());
+    let running = (job, work.by.clone());
+    shared.jobs().insert(running.clone(), cancel.clone());
     let mut run = std::pin::pin!(run(&work.programs, context));
     let began = Instant::now();
     let pause = || REPORT_EVERY * shared.running.load(Ordering::Relaxed).clamp(1, MOST_INTERVALS);
@@ -376,7 +430,7 @@ async fn conduct(
         }
     };
     shared.running.fetch_sub(1, Ordering::Relaxed);
-    shared.jobs().remove(&job);
+    shared.jobs().remove(&running);
     let fault = outcome.fault.clone();
     let answer = work.enclosed.answer(work.node);
     // The caller may be gone.

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +14,9 @@ use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
 use kintsu_dag::{BlockIndex, NodeId, Sink, Task, Vertex};
 use kintsu_plan::{BlockBinding, Program, RunId, Window};
 use kintsu_runtime::Conductor;
-use kintsu_wire::message::{CreateVolume, Durability, Nothing, ObjectView, RunPrograms};
+use kintsu_wire::message::{
+    CreateVolume, Durability, FaultKind, JobRef, Nothing, ObjectView, RunEvent, RunPrograms,
+};
 use kintsu_wire::ticket::Ticket;
 use kintsu_wire::tls::{Authority, Issue};
 use kintsu_wire::{ClusterId, Credentials, Tls, connect_agent};
@@ -261,5 +264,97 @@ async fn a_client_touches_only_blocks_for_which_it_has_tickets() {
     let mut longer = of_a[0];
     longer.until += 1;
     assert!(run(&a, 0, false, &[longer]).await.unwrap_err().message().contains("did not issue"));
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_ended_by_whoever_runs_it_and_by_the_coordinator() {
+    let stage = Stage::start().await;
+    let alice = stage.client(Some(stage.tls("client/alice"))).await;
+    put(&alice, "a").await;
+    let view = alice.stripes("a", 0, 1).await.unwrap();
+    let (control, program) = program(&view, 0, false);
+    // A step a second.
+    let programs = vec![Program { rate: NonZeroU64::new(4096), ..program }];
+    let (job, tickets) = (programs[0].job, &view.stripes[0].tickets);
+    let agent = |role: &str| stage.conductor(role).agent(control).unwrap();
+    for (runs, ends) in
+        [("client/alice", "client/alice"), ("client/alice", "coordinator"), ("coordinator", "coordinator")]
+    {
+        let (programs, tickets) = (programs.clone(), tickets.clone());
+        let run = RunPrograms { programs, tickets, ..RunPrograms::default() };
+        let mut events = agent(runs).run(run).await.unwrap().into_inner();
+        for other in ["client/eve", "client", "operator/carol"] {
+            let refused = agent(other).abort(JobRef { job }).await.expect_err(other);
+            assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+            assert!(refused.message().contains("whoever runs it"), "{refused:?}");
+        }
+        agent(ends).abort(JobRef { job }).await.unwrap();
+        let outcome = loop {
+            if let RunEvent::Ended(outcome) = events.message().await.unwrap().unwrap() {
+                break outcome;
+            }
+        };
+        assert_eq!(outcome.fault.map(|fault| fault.kind), Some(FaultKind::Aborted), "{runs}, {ends}");
+    }
+    // A job that nobody runs has ended.
+    agent("client/eve").abort(JobRef { job }).await.unwrap();
+    alice.close().await;
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_and_a_refusal_have_one_line_each_in_the_audit_log() {
+    // The lines of all tests of this program; nobody else is `ann`.
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let file = Mutex::new(log.reopen().unwrap());
+    tracing_subscriber::fmt().with_env_filter("audit=info").with_ansi(false).with_writer(file).init();
+    let stage = Stage::start().await;
+    let ann = stage.client(Some(stage.tls("client/ann"))).await;
+    put(&ann, "audited").await;
+    let view = ann.stripes("audited", 0, 1).await.unwrap();
+    let volume = CreateVolume {
+        name: "disk".into(),
+        size: 1 << 20,
+        code: "rs:n=4,k=2".into(),
+        block_bytes: 128 << 10,
+        durability: Durability::Node,
+        scheme: None,
+    };
+    ann.create_volume(&volume).await.unwrap();
+    let disk = ann.open_volume("disk", VolumeAccess::Write).await.unwrap();
+    disk.write(0, Bytes::from_static(b"new")).await.unwrap();
+    disk.close().await.unwrap();
+    ann.commit_volume("disk", None).await.unwrap();
+    ann.nodes().await.unwrap_err();
+    let (control, program) = program(&view, 0, false);
+    let mut agent = stage.conductor("client/ann").agent(control).unwrap();
+    agent.wipe(Nothing {}).await.unwrap_err();
+    agent.run(RunPrograms { programs: vec![program], ..RunPrograms::default() }).await.unwrap_err();
+    // Node 0's agent with the certificate of node 3's.
+    stage.agents[0].shutdown().await;
+    stage.agent(0, "agent/3", Some(0)).await.err().unwrap();
+    ann.remove("audited").await.unwrap();
+
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    for (ended, who, what, says) in [
+        ("done", "client/ann", "commit_put", "audited"),
+        ("done", "client/ann", "create_volume", "disk"),
+        ("done", "client/ann", "close_volume", "volume"),
+        ("done", "client/ann", "commit_volume", "disk"),
+        ("done", "client/ann", "remove", "audited"),
+        ("refused", "client/ann", "Operation", "expected an operator"),
+        ("refused", "client/ann", "wipe", "expected the coordinator"),
+        ("refused", "client/ann", "run", "expected a ticket to"),
+        ("refused", "agent/3", "register", "expected agent/0"),
+    ] {
+        let (begin, what) =
+            (format!(" audit: {ended} who={who} from 127.0.0.1:"), format!("what=\"{what}\""));
+        let lines: Vec<_> =
+            text.lines().filter(|line| line.contains(&begin) && line.contains(&what)).collect();
+        assert_eq!(lines.len(), 1, "{ended} {what}: {text}");
+        assert!(lines[0].contains(says), "{}", lines[0]);
+    }
+    ann.close().await;
     stage.end().await;
 }

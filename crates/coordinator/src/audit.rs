@@ -1,11 +1,7 @@
-//! The audit log: who changed or tried to change what, from where, and whether it was done. One line each, at level `info`
-//! with the target `audit`.
-//!
-//! What is not in it: reads, heartbeats, and the steps of a put between its begin and its end.
+//! What the coordinator's lines in the audit log say of each change.
 
-use kintsu_wire::Peer;
+use kintsu_wire::audit;
 use kintsu_wire::message::*;
-use tonic::Status;
 
 /// A request that changes something.
 pub trait Change {
@@ -13,20 +9,9 @@ pub trait Change {
     fn about(&self) -> String;
 }
 
-/// Notes down how a change ended.
-pub fn note(peer: &Peer, what: &'static str, about: Option<String>, refused: Option<&Status>) {
-    let about = about.unwrap_or_default();
-    match refused {
-        None => tracing::info!(target: "audit", who = %peer, what, about, "done"),
-        Some(why) => {
-            tracing::info!(target: "audit", who = %peer, what, about, why = why.message(), "refused")
-        }
-    }
-}
-
 /// What `request` is about, if anybody wants to know.
 pub fn about(request: &impl Change) -> Option<String> {
-    tracing::enabled!(target: "audit", tracing::Level::INFO).then(|| request.about())
+    audit::about(|| request.about())
 }
 
 /// The steps of a change of names: what becomes of each of the first few.
@@ -89,6 +74,11 @@ changes! {
     AbandonLogs: |it| format!("volume {:?}{}", it.name, if it.abandon { "" } else { ", asked only" });
     SnapshotVolume: |it| format!("volume {:?} as {:?}", it.name, it.snapshot);
     OpenVolume: |it| format!("volume {:?}", it.name);
+    VolumeWriter: |it| format!("volume {}", it.volume);
+    CommitVolume: |it| match &it.blocks {
+        Some(blocks) => format!("volume {:?}, stripe {}", it.name, blocks.index),
+        None => format!("volume {:?}", it.name),
+    };
     JobId: |it| format!("job {}", it.id);
     NodeCommand: |it| format!("{:?} {}{}", it.action, it.node, if it.force { ", by force" } else { "" });
     NodeRef: |it| it.node.to_string();

@@ -4,10 +4,12 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use kintsu_wire::Peer;
+use kintsu_wire::audit::noted;
 use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::*;
 use kintsu_wire::objects::objects_server::Objects;
 use kintsu_wire::operation::operation_server::Operation;
+use kintsu_wire::tls::Wanted;
 use kintsu_wire::version::{PACKS, Spoken};
 use kintsu_wire::volumes::volumes_server::Volumes;
 use tokio::sync::mpsc;
@@ -108,11 +110,9 @@ macro_rules! job {
                 let request = request.into_inner();
                 let about = audit::about(&request);
                 let (listener, events) = mpsc::channel(EVENTS);
-                let handled =
+                let begun =
                     async { Ok(handlers::$method::handle(self.cluster()?, request, listener).await?) };
-                let begun: Result<(), Status> = handled.await;
-                audit::note(&peer, stringify!($method), about, begun.as_ref().err());
-                begun?;
+                noted(&peer, stringify!($method), about, begun.await)?;
                 Ok(Response::new(Box::pin(ReceiverStream::new(events)) as Events))
             })
         }
@@ -128,9 +128,7 @@ macro_rules! change {
                 let request = request.into_inner();
                 let about = audit::about(&request);
                 let done = async { Ok(handlers::$method::handle(self.cluster()?, request).await?) };
-                let done: Result<$reply, Status> = done.await;
-                audit::note(&peer, stringify!($method), about, done.as_ref().err());
-                Ok(Response::new(done?))
+                noted(&peer, stringify!($method), about, done.await).map(Response::new)
             })
         }
     };
@@ -139,22 +137,8 @@ macro_rules! change {
         fn $method<'a: 'b, 'b>(&'a self, request: Request<Nothing>) -> Answer<'b, $reply> {
             Box::pin(async move {
                 let done = async { Ok(handlers::$method::handle(self.cluster()?).await?) };
-                let done: Result<$reply, Status> = done.await;
                 let peer = Peer::of(request.extensions());
-                audit::note(&peer, stringify!($method), None, done.as_ref().err());
-                Ok(Response::new(done?))
-            })
-        }
-    };
-}
-
-/// As `unary`, for agents that speak of their own node.
-macro_rules! own {
-    ($method:ident, $request:ty, $reply:ty) => {
-        fn $method<'a: 'b, 'b>(&'a self, request: Request<$request>) -> Answer<'b, $reply> {
-            Box::pin(async move {
-                Peer::of(request.extensions()).demand_node(request.get_ref().node)?;
-                Ok(Response::new(handlers::$method::handle(self.cluster()?, request.into_inner()).await?))
+                noted(&peer, stringify!($method), None, done.await).map(Response::new)
             })
         }
     };
@@ -171,9 +155,7 @@ macro_rules! copy {
                 let request = request.into_inner();
                 let about = audit::about(&request);
                 let begun = async { Ok(handlers::backup::handle(self.cluster()?, request, reader).await?) };
-                let begun: Result<(), Status> = begun.await;
-                audit::note(&peer, "backup", about, begun.as_ref().err());
-                begun?;
+                noted(&peer, "backup", about, begun.await)?;
                 Ok(Response::new(Box::pin(ReceiverStream::new(pieces)) as Pieces))
             })
         }
@@ -183,7 +165,7 @@ macro_rules! copy {
 /// A certificate names the nodes whose agent its owner is, so the agent must say which of them it is.
 fn may_register(peer: &Peer, request: &Register) -> Result<(), Status> {
     match (request.node, &peer.badge) {
-        (Some(node), _) => peer.demand_node(node),
+        (Some(node), _) => peer.demand(&[Wanted::Agent(node)]),
         (None, None) => Ok(()),
         (None, Some(badge)) => Err(Status::permission_denied(format!(
             "expected an agent that says which node of its certificate it is (--id), got none from {badge}"
@@ -195,21 +177,21 @@ impl Membership for Service {
     fn register<'a: 'b, 'b>(&'a self, request: Request<Register>) -> Answer<'b, Registered> {
         Box::pin(async move {
             let peer = Peer::of(request.extensions());
-            may_register(&peer, request.get_ref())?;
-            self.note(&request);
-            let protocol = Spoken::of(request.extensions()).newest;
-            let request = Register { protocol, ..request.into_inner() };
-            let about = audit::about(&request);
-            let done = async { Ok(handlers::register::handle(self.cluster()?, request).await?) };
-            let done: Result<Registered, Status> = done.await;
-            audit::note(&peer, "register", about, done.as_ref().err());
-            Ok(Response::new(done?))
+            let about = audit::about(request.get_ref());
+            let done = async {
+                may_register(&peer, request.get_ref())?;
+                self.note(&request);
+                let protocol = Spoken::of(request.extensions()).newest;
+                let request = Register { protocol, ..request.into_inner() };
+                Ok(handlers::register::handle(self.cluster()?, request).await?)
+            };
+            noted(&peer, "register", about, done.await).map(Response::new)
         })
     }
 
     fn heartbeat<'a: 'b, 'b>(&'a self, request: Request<Heartbeat>) -> Answer<'b, HeartbeatReply> {
         Box::pin(async move {
-            Peer::of(request.extensions()).demand_node(request.get_ref().node)?;
+            Peer::of(request.extensions()).admit(&[Wanted::Agent(request.get_ref().node)], "heartbeat")?;
             if self.served.cluster.get().is_none() {
                 // The agent then registers and thereby tells its address.
                 return Ok(Response::new(HeartbeatReply {
@@ -222,8 +204,28 @@ impl Membership for Service {
         })
     }
 
-    own!(report_blocks, BlockPage, Done);
-    own!(report_bad, BadBlock, Done);
+    fn report_blocks<'a: 'b, 'b>(&'a self, request: Request<BlockPage>) -> Answer<'b, Done> {
+        Box::pin(async move {
+            Peer::of(request.extensions())
+                .admit(&[Wanted::Agent(request.get_ref().node)], "report_blocks")?;
+            let request = request.into_inner();
+            Ok(Response::new(handlers::report_blocks::handle(self.cluster()?, request).await?))
+        })
+    }
+
+    fn report_bad<'a: 'b, 'b>(&'a self, request: Request<BadBlock>) -> Answer<'b, Done> {
+        Box::pin(async move {
+            let peer = Peer::of(request.extensions());
+            let request = request.into_inner();
+            let about = audit::about(&request);
+            let done = async {
+                peer.demand(&[Wanted::Agent(request.node)])?;
+                Ok(handlers::report_bad::handle(self.cluster()?, request).await?)
+            };
+            noted(&peer, "report_bad", about, done.await).map(Response::new)
+        })
+    }
+
     copy!();
 }
 
@@ -249,8 +251,8 @@ impl Objects for Service {
                 Ok(CommitReply::Unmet(_)) => format!("{put}: others have changed what it rests on"),
                 Err(_) => put,
             };
-            audit::note(&peer, "commit_put", put.map(named), done.as_ref().err());
-            Ok(Response::new(done?))
+            let about = put.map(named);
+            noted(&peer, "commit_put", about, done).map(Response::new)
         })
     }
 
@@ -268,8 +270,8 @@ impl Objects for Service {
                 Ok(PackReply::Refused(_)) => format!("{put}: to be written again"),
                 Err(_) => put,
             };
-            audit::note(&peer, "commit_pack", put.map(named), done.as_ref().err());
-            Ok(Response::new(done?))
+            let about = put.map(named);
+            noted(&peer, "commit_pack", about, done).map(Response::new)
         })
     }
 
@@ -293,7 +295,7 @@ impl Objects for Service {
     unary!(list, List, ListPage);
     change!(remove, Remove, ObjectInfo);
     change!(change, Change, Changed);
-    unary!(report_bad, BadBlock, Done);
+    change!(report_bad, BadBlock, Done);
     unary!(find_code, CodeName, Definition);
     inquiry!(rates, Rates);
     unary!(felt, Felt, Done);
@@ -307,9 +309,9 @@ impl Volumes for Service {
     change!(remove_volume, VolumeName, VolumeInfo);
     change!(open_volume, OpenVolume, OpenedVolume);
     unary!(renew_volume, VolumeWriter, VolumeLease);
-    unary!(close_volume, VolumeWriter, Done);
+    change!(close_volume, VolumeWriter, Done);
     unary!(map_volume, MapVolume, VolumeMap);
-    unary!(commit_volume, CommitVolume, CommittedVolume);
+    change!(commit_volume, CommitVolume, CommittedVolume);
     change!(abandon_logs, AbandonLogs, AbandonedLogs);
     change!(snapshot_volume, SnapshotVolume, TakenSnapshot);
 }

@@ -100,7 +100,7 @@ Examples:
 Environment:
   KINTSU_LOG=info             # what is logged to standard error: error, warn (default), info, debug, trace
   KINTSU_LOG=warn,kintsu_agent=debug   # or by crate
-  KINTSU_LOG=warn,audit=info  # and who changed what (the default of `kintsu coordinator` and `kintsu agent`)
+  KINTSU_LOG=warn,audit=info  # and who changed what (the default of `kintsu coordinator`, `agent` and `s3`)
   KINTSU_TLS=DIR              # speak TLS: see `kintsu ca`
   KINTSU_LOG_FORMAT=json      # as --log json: each line a JSON object"
 )]
@@ -117,8 +117,8 @@ pub struct Cli {
     /// Speak TLS only, with the files `ca.pem`, `cert.pem` and `key.pem` of this folder (`kintsu ca issue` makes it).
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "KINTSU_TLS", value_name = "DIR")]
     pub tls: Option<PathBuf>,
-    /// A file (TOML) with options of `kintsu up`, `coordinator`, `agent`, `s3` and `nbd`: see `kintsu config --help`. The command
-    /// line and the environment count more.
+    /// A file (TOML) with options of `kintsu up`, `coordinator`, `agent`, `s3`, `nbd` and `page`: see `kintsu config --help`. The
+    /// command line and the environment count more.
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "KINTSU_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print JSON for programs instead of text for people.
@@ -360,7 +360,7 @@ Examples:
   [common]                                    # coordinator, tls, token-file, log
   coordinator = \"10.77.0.1:7400\"
   tls = \"/etc/kintsu/tls\"
-  [agent]                                     # up, coordinator, agent, s3, nbd
+  [agent]                                     # up, coordinator, agent, s3, nbd, page
   dir = \"/data/disk1\"
   rack = \"dc1/r7\"")]
     Config {

@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// The commands that the file has tables for.
-pub const COMMANDS: [&str; 5] = ["up", "coordinator", "agent", "s3", "nbd"];
+pub const COMMANDS: [&str; 6] = ["up", "coordinator", "agent", "s3", "nbd", "page"];
 /// The table with options that all commands have.
 const COMMON: &str = "common";
 /// Those of them that make sense in a file.
@@ -303,6 +303,28 @@ mod tests {
     #[test]
     fn the_example_is_sound() {
         file(include_str!("../../../docs/examples/kintsu.toml")).unwrap();
+    }
+
+    #[test]
+    fn each_unit_starts_a_command_with_a_file_and_is_told_of() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let told = std::fs::read_to_string(root.join("docs/operating.md")).unwrap();
+        let mut units = 0;
+        for entry in std::fs::read_dir(root.join("packaging/systemd")).unwrap() {
+            let path = entry.unwrap().path();
+            let unit = std::fs::read_to_string(&path).unwrap();
+            let value =
+                |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
+            let start = value("ExecStart").strip_prefix("/usr/bin/kintsu ").unwrap();
+            let (command, file) = start.split_once(" --config ").unwrap();
+            assert!(COMMANDS.contains(&command), "{start}");
+            assert_eq!(value("ConditionPathExists"), file);
+            let name = path.file_stem().and_then(OsStr::to_str).unwrap();
+            let row = format!("| `{name}");
+            assert!(told.contains(&row) && told.contains(&file.replace("%i", "NAME")), "{row}, {file}");
+            units += 1;
+        }
+        assert!(units >= 4, "{units} units");
     }
 
     #[test]

@@ -38,7 +38,8 @@ fn main() -> std::process::ExitCode {
     const UNLESS_ASKED: &str = "s3s=off";
     // An experiment breaks things on purpose, so warnings are expected.
     let quiet = matches!(cli.command, cli::Command::Lab { .. });
-    let daemon = matches!(cli.command, cli::Command::Coordinator(_) | cli::Command::Agent(_));
+    let daemon =
+        matches!(cli.command, cli::Command::Coordinator(_) | cli::Command::Agent(_) | cli::Command::S3(_));
     let level = match (quiet, daemon) {
         (true, _) => "error",
         // Who changed what is for the log of the machine.

@@ -347,7 +347,7 @@ async fn introduction(
 
 /// Tells the other side the reason, if it still listens.
 async fn refuse(mut stream: Stream, frames: FrameVersion, from: SocketAddr, detail: String) {
-    tracing::warn!(%from, %detail, "refused a connection");
+    tracing::warn!(target: "audit", %from, "refused a connection: {detail}");
     let reason = fault(FaultKind::Invalid, NodeId::CLIENT, format!("connection refused: {detail}"));
     if let Ok(frame) = frame::abort(frames, 0, &reason) {
         let saying = async {

@@ -16,6 +16,7 @@ use s3s::dto::PostObjectInput;
 use s3s::{S3ErrorCode, S3Request, S3Result};
 
 use crate::actions::{self, Action, Granted};
+use crate::audit::Attempt;
 use crate::bucket::{Bucket, POLICY};
 use crate::condition::Circumstances;
 use crate::entry::{self, Entry};
@@ -37,7 +38,8 @@ impl Caller {
         self.user().unwrap_or("anonymous")
     }
 
-    fn user(&self) -> Option<&str> {
+    /// The user; `None` for somebody without a key.
+    pub(crate) fn user(&self) -> Option<&str> {
         self.key.as_ref().map(|key| key.user.as_str())
     }
 
@@ -211,13 +213,10 @@ impl S3Auth for Secrets {
 /// Checks requests.
 pub(crate) struct AccessCheck(pub Arc<Gateway>);
 
-#[async_trait]
-impl S3Access for AccessCheck {
-    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+impl AccessCheck {
+    /// Whether this caller may make a request.
+    async fn may(&self, caller: &Caller, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let gateway = &self.0;
-        let key = cx.credentials().and_then(|known| gateway.keys.find(&known.access_key));
-        let caller = Arc::new(Caller { key });
-        cx.extensions_mut().insert(caller.clone());
         let operation = cx.s3_op().name().to_owned();
         let Some(bucket) = cx.s3_path().get_bucket_name().map(str::to_owned) else {
             // The list of buckets: each caller sees its own, and somebody without a key none.
@@ -255,7 +254,7 @@ impl S3Access for AccessCheck {
         let version = query.split('&').find_map(|pair| pair.strip_prefix("versionId="));
         gateway
             .allow(AccessRequest {
-                caller: &caller,
+                caller,
                 bucket: &found,
                 key: cx.s3_path().get_object_key(),
                 version: version.filter(|version| !version.is_empty()),
@@ -263,6 +262,21 @@ impl S3Access for AccessCheck {
                 context: RequestContext { headers: cx.headers(), query, origin },
             })
             .await
+    }
+}
+
+#[async_trait]
+impl S3Access for AccessCheck {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let key = cx.credentials().and_then(|known| self.0.keys.find(&known.access_key));
+        let caller = Arc::new(Caller { key });
+        cx.extensions_mut().insert(caller.clone());
+        let attempt = Attempt::of(cx, &caller);
+        let checked = self.may(&caller, cx).await;
+        if let Some(attempt) = attempt {
+            attempt.checked(&checked, cx.extensions_mut());
+        }
+        checked
     }
 
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
@@ -276,6 +290,11 @@ impl S3Access for AccessCheck {
             action: actions::WRITE,
             context,
         };
-        self.0.allow(access).await
+        let checked = self.0.allow(access).await;
+        // Only the form says which key it is.
+        if let Some(attempt) = request.extensions.remove::<Attempt>() {
+            attempt.on(&request.input.key).checked(&checked, &mut request.extensions);
+        }
+        checked
     }
 }

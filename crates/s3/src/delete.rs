@@ -5,6 +5,7 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::access::{AccessRequest, RequestContext};
+use crate::audit::Attempt;
 use crate::bucket::{self, Bucket, Versioning};
 use crate::entry::{self, Entry};
 use crate::error::{because, of};
@@ -260,6 +261,15 @@ impl Gateway {
         if !steps.is_empty() {
             let change = Change { checks: Vec::new(), steps };
             self.client.change(&change).await.map_err(of)?;
+        }
+        if let Some(attempt) = request.extensions.get::<Attempt>() {
+            for gone in &deleted {
+                attempt.on(gone.key.as_deref().unwrap_or_default()).note(None);
+            }
+            for error in &errors {
+                let why = error.message.as_deref().unwrap_or_default();
+                attempt.on(error.key.as_deref().unwrap_or_default()).note(Some(why));
+            }
         }
         let quiet = quiet.unwrap_or(false);
         Ok(S3Response::new(DeleteObjectsOutput {

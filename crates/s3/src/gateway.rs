@@ -12,6 +12,7 @@ use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::Caller;
+use crate::audit::Attempt;
 use crate::body::{Claims, Intake};
 use crate::bucket::Bucket;
 use crate::error::because;
@@ -161,7 +162,12 @@ macro_rules! operations {
         impl S3 for Operations {
             $(
                 async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                    self.0.$name(request).await
+                    let attempt = request.extensions.get::<Attempt>().cloned();
+                    let done = self.0.$name(request).await;
+                    if let Some(attempt) = attempt {
+                        attempt.ended(done.as_ref().err());
+                    }
+                    done
                 }
             )*
         }

@@ -119,7 +119,7 @@ pub fn membership_routes<T: Membership>(service: Arc<T>) -> Routes {
     let service = MembershipServer::from_arc(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    Routes::new(InterceptedService::new(service, Only(&[Wanted::AnyAgent])))
+    Routes::new(InterceptedService::new(service, Only(&[Wanted::AnyAgent], "Membership")))
 }
 
 /// The services of a coordinator beside another store, to be served by [`serve`]: for agents, and for readers.
@@ -127,7 +127,7 @@ pub fn beside_routes<M: Membership, B: Beside>(agents: Arc<M>, readers: B) -> Ro
     let readers = BesideServer::new(readers)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    membership_routes(agents).add_service(InterceptedService::new(readers, Only(&[Wanted::User])))
+    membership_routes(agents).add_service(InterceptedService::new(readers, Only(&[Wanted::User], "Beside")))
 }
 
 /// The services of a coordinator, to be served by [`serve`]; with TLS each for its own callers.
@@ -143,9 +143,9 @@ pub fn coordinator_routes<T: Membership + Objects + Volumes + Operation>(service
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let volumes = InterceptedService::new(volumes, Since(STRIPE_EPOCHS, "volumes"));
     membership_routes(service)
-        .add_service(InterceptedService::new(objects, Only(&[Wanted::User])))
-        .add_service(InterceptedService::new(volumes, Only(&[Wanted::User])))
-        .add_service(InterceptedService::new(operation, Only(&[Wanted::Operator])))
+        .add_service(InterceptedService::new(objects, Only(&[Wanted::User], "Objects")))
+        .add_service(InterceptedService::new(volumes, Only(&[Wanted::User], "Volumes")))
+        .add_service(InterceptedService::new(operation, Only(&[Wanted::Operator], "Operation")))
 }
 
 /// Serves a coordinator's services on a listener until `end`, with checks of version, token and cluster before every call,

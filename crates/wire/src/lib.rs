@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod ambient;
+pub mod audit;
 pub mod channel;
 pub mod codec;
 pub mod copy;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kintsu_dag::NodeId;
 use tonic::service::Interceptor;
 use tonic::{Extensions, Request, Status};
 
+use crate::audit;
 use crate::tls::{Badge, Wanted};
 
 /// The other end of a connection. Every call has it among its extensions.
@@ -41,12 +41,12 @@ impl Peer {
         )))
     }
 
-    /// Refuses a peer that is known not to be the agent of `node`.
+    /// The same for a call of `what`, with a line in the audit log for a refusal.
     ///
     /// # Errors
     /// As [`Peer::demand`].
-    pub fn demand_node(&self, node: NodeId) -> Result<(), Status> {
-        self.demand(&[Wanted::Agent(node)])
+    pub fn admit(&self, wanted: &[Wanted], what: &str) -> Result<(), Status> {
+        audit::checked(self, what, self.demand(wanted))
     }
 }
 
@@ -63,13 +63,13 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Lets only these roles call a service.
+/// Lets only these roles call the service of this name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Only(pub &'static [Wanted]);
+pub(crate) struct Only(pub &'static [Wanted], pub &'static str);
 
 impl Interceptor for Only {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        Peer::of(request.extensions()).demand(self.0)?;
+        Peer::of(request.extensions()).admit(self.0, self.1)?;
         Ok(request)
     }
 }

@@ -446,7 +446,7 @@ mod tests {
             let badge = Badge::new(cluster, vec![role.parse().unwrap()]).unwrap();
             request.extensions_mut().insert(Peer { addr: None, badge: Some(badge.into()) });
             let mut incoming = Incoming::new(&credentials);
-            incoming.call(request).and_then(|request| Only(&[Wanted::Operator]).call(request))
+            incoming.call(request).and_then(|request| Only(&[Wanted::Operator], "Operation").call(request))
         };
         call(own, "operator").unwrap();
         let foreign = call(other, "operator").unwrap_err();

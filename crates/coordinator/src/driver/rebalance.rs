@@ -121,16 +121,13 @@ mod tests {
     use crate::live::Live;
     use kintsu_wire::message::JobEvent;
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_node_that_came_later_takes_its_part_and_objects_stay_readable() {
+    /// Four nodes with the 48 blocks of these objects, and a fifth one that has none.
+    async fn uneven() -> (Live, Vec<String>) {
         let mut live = Live::start(4).await;
         let names: Vec<String> = (0..12).map(|name| name.to_string()).collect();
         for name in &names {
             live.put(name).await;
         }
-        let placed = |cluster: &Cluster, node| {
-            cluster.meta.snapshot().unwrap().tallies().unwrap().get(&NodeId(node)).map_or(0, |t| t.0)
-        };
         live.add(4).await;
         assert_eq!(placed(&live.cluster, 4), 0);
         live.until("all nodes have told what they hold", |cluster| {
@@ -141,6 +138,17 @@ mod tests {
             (0..5).all(tells)
         })
         .await;
+        (live, names)
+    }
+
+    /// The blocks of a node by the metadata.
+    fn placed(cluster: &Cluster, node: u32) -> u64 {
+        cluster.meta.snapshot().unwrap().tallies().unwrap().get(&NodeId(node)).map_or(0, |t| t.0)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_that_came_later_takes_its_part_and_objects_stay_readable() {
+        let (live, names) = uneven().await;
         let (listener, mut events) = tokio::sync::mpsc::channel(1024);
         order(&live.cluster, listener).await.unwrap();
         let report = loop {
@@ -160,13 +168,25 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_ordered_goes_on_after_a_restart() {
-        let live = Live::start(2).await;
+        let (live, _) = uneven().await;
         live.cluster.meta.order_rebalance(true).unwrap();
-        let (live, _old) = live.reopen().await;
+        let (live, old) = live.reopen().await;
+        let told: Vec<_> = old
+            .members()
+            .iter()
+            .map(|(node, member)| (node, member.record.incarnation, member.usage))
+            .collect();
+        for (node, incarnation, usage) in told {
+            // The first heartbeat after a start tells how full the node is, and is answered by the demand to register.
+            let now_ms = live.cluster.now_ms();
+            live.cluster.members().seen(node, incarnation, usage, None, now_ms).unwrap_err();
+        }
+        assert_eq!(placed(&live.cluster, 4), 0);
         go_on(&live.cluster).await.unwrap();
-        live.until("there is nothing to move", |cluster| {
+        live.until("the rebalance has ended", |cluster| {
             !cluster.meta.snapshot().unwrap().rebalance_ordered().unwrap()
         })
         .await;
+        assert!((8..=10).contains(&placed(&live.cluster, 4)), "{} blocks", placed(&live.cluster, 4));
     }
 }

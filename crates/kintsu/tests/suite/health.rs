@@ -219,6 +219,30 @@ fn a_job_goes_on_without_its_follower_and_can_be_cancelled() {
     put.wait().unwrap();
 }
 
+/// What an agent that meets nobody logs first.
+fn alone(options: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = kintsu();
+    command.env("KINTSU_LOG", "warn").args(["agent", "--coordinator", "127.0.0.1:1"]).args(options);
+    command.arg("--dir").arg(dir.path());
+    let mut agent = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(agent.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    line
+}
+
+#[test]
+fn a_log_of_json_has_an_object_in_each_line() {
+    let line = alone(&["--log", "json"]);
+    let said: Value = serde_json::from_str(&line).unwrap();
+    let value = |key: &str| said[key].as_str().unwrap();
+    assert_eq!((value("level"), value("target")), ("WARN", "kintsu_agent::membership"));
+    assert!(value("message").contains("waits for the coordinator at 127.0.0.1:1"), "{line}");
+    assert!(value("timestamp").starts_with("20"), "{line}");
+}
+
 #[test]
 fn processes_that_meet_nobody_or_the_wrong_one_say_so() {
     let cluster = Cluster::start(1, 1);
@@ -227,18 +251,9 @@ fn processes_that_meet_nobody_or_the_wrong_one_say_so() {
     let said = text(&out.stderr);
     let known = ["coordinator's address", control.as_str()].iter().all(|words| said.contains(words));
     assert!(!out.status.success() && known, "{said:?}");
-    let dir = tempfile::tempdir().unwrap();
-    let mut command = kintsu();
-    command
-        .env("KINTSU_LOG", "warn")
-        .args(["agent", "--coordinator", "127.0.0.1:1", "--dir"])
-        .arg(dir.path());
-    let mut agent = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(agent.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    agent.kill().unwrap();
-    agent.wait().unwrap();
+    let line = alone(&[]);
     assert!(line.contains("waits for the coordinator at 127.0.0.1:1"), "{line}");
+    let dir = tempfile::tempdir().unwrap();
     let out = kintsu()
         .args(["up", "--nodes", "3", "--racks", "7", "--dir"])
         .arg(dir.path().join("new"))

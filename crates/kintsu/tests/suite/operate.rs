@@ -96,17 +96,26 @@ fn a_rebalance_fills_nodes_that_come() {
 fn options_come_from_a_file_and_are_checked() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kintsu.toml");
-    std::fs::write(&file, "[common]\nlog = \"json\"\n\n[agent]\ndir = \"/data\"\nrack = 7\n").unwrap();
+    let content = "[common]\ncoordinator = \"10.0.0.1:7400\"\n\n[agent]\ndir = \"/data\"\nrack = 7\n";
+    std::fs::write(&file, content).unwrap();
     let check = kintsu().args(["config", "check"]).arg(&file).output().unwrap();
     assert!(check.status.success(), "{}", text(&check.stderr));
-    let shown = kintsu().args(["config", "show", "agent", "--json", "--config"]).arg(&file).output().unwrap();
-    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let option = |name: &str| {
+    let option = |name: &str, coordinator: Option<&str>| {
+        let mut show = kintsu();
+        show.args(["config", "show", "agent", "--json", "--config"]).arg(&file);
+        show.env_remove("KINTSU_COORDINATOR");
+        show.envs(coordinator.map(|coordinator| ("KINTSU_COORDINATOR", coordinator)));
+        let shown: Value = serde_json::from_slice(&show.output().unwrap().stdout).unwrap();
         let found = shown.as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap();
         (found["value"].as_str().unwrap().to_owned(), found["from"].as_str().unwrap().to_owned())
     };
-    assert_eq!(option("rack"), ("7".into(), format!("{}:6", file.display())));
-    assert_eq!(option("listen"), ("127.0.0.1:0".into(), "default".into()));
+    let line = |line: u32| format!("{}:{line}", file.display());
+    assert_eq!(option("rack", None), ("7".into(), line(6)));
+    assert_eq!(option("listen", None), ("127.0.0.1:0".into(), "default".into()));
+    // The environment counts more.
+    assert_eq!(option("coordinator", None), ("10.0.0.1:7400".into(), line(2)));
+    let from = "environment: KINTSU_COORDINATOR".to_owned();
+    assert_eq!(option("coordinator", Some("10.0.0.2:7400")), ("10.0.0.2:7400".into(), from));
     std::fs::write(&file, "[agent]\ndir = \"/data\"\nrak = 7\n").unwrap();
     for command in [&["config", "check"][..], &["agent", "--config"]] {
         let refused = kintsu().args(command).arg(&file).output().unwrap();

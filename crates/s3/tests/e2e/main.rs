@@ -2,8 +2,10 @@
 
 mod browsers;
 mod ends;
+mod limits;
 mod multipart;
 mod objects;
 mod rights;
+mod secure;
 mod site;
 mod versions;

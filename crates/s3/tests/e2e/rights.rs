@@ -1,6 +1,8 @@
 //! Who may do what.
 
-use crate::site::{ALICE, BOB, READER, Site, Who, answer};
+use std::time::{Duration, SystemTime};
+
+use crate::site::{ALICE, BOB, READER, Site, Who, answer, presigned};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,4 +170,75 @@ async fn wrong_signatures_are_refused() {
     let _ = stream.read_to_end(&mut bytes).await;
     assert!(bytes.is_empty() || answer(&bytes).status == 400);
     site.get("/").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_presigned_url_is_good_for_what_it_says_and_until_then() {
+    let site = Site::start().await;
+    site.put("/links", b"").await.ok();
+    site.put("/links/k", b"text").await.ok();
+    site.put("/links/other", b"secret").await.ok();
+    let minute_from = |age| {
+        let from = SystemTime::now() - Duration::from_secs(age);
+        presigned(("ALICE", "alice-alice-alice"), site.addr, "GET", "/links/k", (from, 60))
+    };
+    let call = async |method: &str, target: &str| site.call_as(Who::Nobody, method, target, &[], b"").await;
+    call("GET", "/links/k").await.is_error(403, "AccessDenied");
+    let now = minute_from(0);
+    assert_eq!(call("GET", &now).await.ok().text(), "text");
+    for (method, target) in [("GET", now.replace("/links/k", "/links/other")), ("DELETE", now.clone())] {
+        call(method, &target).await.is_error(403, "SignatureDoesNotMatch");
+    }
+    let longer = minute_from(90).replace("X-Amz-Expires=60", "X-Amz-Expires=600");
+    call("GET", &longer).await.is_error(403, "SignatureDoesNotMatch");
+    let expired = call("GET", &minute_from(90)).await;
+    expired.is_error(403, "AccessDenied");
+    assert!(expired.text().contains("expired"), "{}", expired.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_and_a_refusal_have_one_line_each_with_the_user_in_the_audit_log() {
+    // The lines of all tests of this program; nobody else uses this bucket.
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let file = std::sync::Mutex::new(log.reopen().unwrap());
+    tracing_subscriber::fmt().with_env_filter("audit=info").with_ansi(false).with_writer(file).init();
+    let site = Site::start().await;
+    site.put("/audited", b"").await.ok();
+    for key in ["a%20b", "c", "d"] {
+        site.put(&format!("/audited/{key}"), b"1").await.ok();
+    }
+    site.get("/audited/c").await.ok();
+    site.call_as(BOB, "PUT", "/audited/c", &[], b"2").await.is_error(403, "AccessDenied");
+    site.call_as(Who::Nobody, "DELETE", "/audited/c", &[], b"").await.is_error(403, "AccessDenied");
+    site.call_as(BOB, "GET", "/audited/c", &[], b"").await.is_error(403, "AccessDenied");
+    site.call("DELETE", "/audited/c", b"").await.ok();
+    let delete = b"<Delete><Object><Key>a b</Key></Object><Object><Key>d</Key></Object></Delete>";
+    site.call("POST", "/audited?delete", delete).await.ok();
+
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("about=\"audited")).collect();
+    let shown: Vec<_> = lines.iter().map(|line| line.split(" audit: ").nth(1).unwrap()).collect();
+    let alice = "done who=S3 user alice from 127.0.0.1 what=";
+    let done = |what: &str| format!("{alice}{what}");
+    assert_eq!(
+        shown[..4],
+        [
+            done("\"CreateBucket\" about=\"audited\""),
+            done("\"PutObject\" about=\"audited/a b\""),
+            done("\"PutObject\" about=\"audited/c\""),
+            done("\"PutObject\" about=\"audited/d\""),
+        ]
+    );
+    for (line, who) in shown[4..6].iter().zip(["S3 user bob", "somebody without a key"]) {
+        assert!(line.starts_with(&format!("refused who={who} from 127.0.0.1 what=")), "{line}");
+        assert!(line.contains("about=\"audited/c\" why=\"") && line.contains("may not s3:"), "{line}");
+    }
+    assert_eq!(
+        shown[6..],
+        [
+            done("\"DeleteObject\" about=\"audited/c\""),
+            done("\"DeleteObjects\" about=\"audited/a b\""),
+            done("\"DeleteObjects\" about=\"audited/d\""),
+        ]
+    );
 }

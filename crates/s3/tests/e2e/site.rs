@@ -40,6 +40,7 @@ pub struct Site {
     pub client: Client,
     pub server: Server,
     pub addr: SocketAddr,
+    pub keys: Arc<Keys>,
     _dir: tempfile::TempDir,
 }
 
@@ -113,8 +114,8 @@ impl Site {
         let limits = Limits { part_bytes: 1000, ..Limits::default() };
         let config = change(Config { limits, ..Config::new("rs:n=4,k=2") });
         let listen = Listen { addr: ([127, 0, 0, 1], 0).into(), trusted: None, tls: None };
-        let server = Server::start(client.clone(), keys, config, listen).await.unwrap();
-        Self { addr: server.addr(), cluster, client, server, _dir: dir }
+        let server = Server::start(client.clone(), keys.clone(), config, listen).await.unwrap();
+        Self { addr: server.addr(), cluster, client, server, keys, _dir: dir }
     }
 
     pub async fn call(&self, method: &str, target: &str, body: &[u8]) -> Answer {
@@ -153,7 +154,7 @@ impl Site {
 /// The head of a signed request (Signature Version 4), without its last lines.
 pub fn request(who: Who, addr: SocketAddr, method: &str, target: &str, headers: &[(&str, &str)]) -> String {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let date = date();
+    let date = date(SystemTime::now());
     let mut all: Vec<(String, String)> =
         headers.iter().map(|(name, value)| (name.to_lowercase(), value.to_string())).collect();
     all.push(("host".into(), addr.to_string()));
@@ -177,19 +178,45 @@ pub fn request(who: Who, addr: SocketAddr, method: &str, target: &str, headers: 
     let names = names.join(";");
     let lines: String = all.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
     let canonical = format!("{method}\n{path}\n{}\n{lines}\n{names}\nUNSIGNED-PAYLOAD", pairs.join("&"));
-    let day = &date[..8];
-    let scope = format!("{day}/us-east-1/s3/aws4_request");
-    let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(canonical.as_bytes())));
-    let mut key = format!("AWS4{secret}").into_bytes();
-    for part in [day, "us-east-1", "s3", "aws4_request"] {
-        key = sign(&key, part.as_bytes());
-    }
-    let signature = hex(&sign(&key, text.as_bytes()));
+    let (scope, signature) = (scope(&date), signature(secret, &date, &canonical));
     let _ = write!(
         out,
         "authorization: AWS4-HMAC-SHA256 Credential={access}/{scope}, SignedHeaders={names}, Signature={signature}\r\n"
     );
     out
+}
+
+/// A target with which somebody without a key may do what `method` does, from a moment on for so many seconds (a presigned
+/// URL).
+pub fn presigned(
+    (access, secret): (&str, &str),
+    addr: SocketAddr,
+    method: &str,
+    path: &str,
+    (from, seconds): (SystemTime, u32),
+) -> String {
+    let date = date(from);
+    let credential = format!("{access}/{}", scope(&date)).replace('/', "%2F");
+    let query = format!(
+        "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={date}&X-Amz-Expires={seconds}\
+         &X-Amz-SignedHeaders=host"
+    );
+    let canonical = format!("{method}\n{path}\n{query}\nhost:{addr}\n\nhost\nUNSIGNED-PAYLOAD");
+    format!("{path}?{query}&X-Amz-Signature={}", signature(secret, &date, &canonical))
+}
+
+/// Where the key of a day is good.
+fn scope(date: &str) -> String {
+    format!("{}/us-east-1/s3/aws4_request", &date[..8])
+}
+
+/// The signature of a request.
+fn signature(secret: &str, date: &str, canonical: &str) -> String {
+    let scope = scope(date);
+    let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(canonical.as_bytes())));
+    let key = format!("AWS4{secret}").into_bytes();
+    let key = scope.split('/').fold(key, |key, part| sign(&key, part.as_bytes()));
+    hex(&sign(&key, text.as_bytes()))
 }
 
 fn sign(key: &[u8], text: &[u8]) -> Vec<u8> {
@@ -202,9 +229,9 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The present moment, `YYYYMMDDTHHMMSSZ`.
-fn date() -> String {
-    let seconds = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+/// A moment, `YYYYMMDDTHHMMSSZ`.
+fn date(at: SystemTime) -> String {
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let (days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
     // Days since 0000-03-01, in eras of 400 years, each 146,097 days long.
     let shifted = days + 719_468;

@@ -136,6 +136,25 @@ async function seen(page) {
   await go(page, "#/volumes", "Volumes");
   await page.getByRole("cell", { name: "disk", exact: true }).waitFor();
   await sound(page, "volumes");
+
+  await experimented(page);
+}
+
+/** Results of an experiment: a chart, and tables that open. */
+async function experimented(page) {
+  await go(page, "#/experiments", "Experiments");
+  const section = page.getByRole("region", { name: "ecpipe-8a", exact: true }).first();
+  await section.getByRole("img", { name: /^ecpipe-8a: seconds by code/ }).waitFor();
+  assert.equal(await section.locator(".bars rect").count(), 4);
+  assert.deepEqual(await section.locator(".legend li").allInnerTexts(), ["conventional", "pipeline"]);
+  await sound(page, "experiments");
+  for (const summary of await section.locator("summary").all()) {
+    await summary.focus();
+    await page.keyboard.press("Enter");
+  }
+  await section.getByRole("cell", { name: "1.01", exact: true }).waitFor();
+  await section.getByRole("cell", { name: "1.147", exact: true }).waitFor();
+  await sound(page, "experiments with their tables");
 }
 
 /** A repair, while it runs. */
@@ -177,6 +196,7 @@ try {
   await dark.locator(".charts").waitFor();
   assert.notEqual(await dark.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(255, 255, 255)");
   await sound(dark, "repairs in the dark");
+  await experimented(dark);
   await go(dark, "#/codes/clay%3An%3D6%2Ck%3D4%2Cd%3D5", "clay:n=6,k=4,d=5");
   await dark.locator(".graph").waitFor();
   await sound(dark, "code in the dark");

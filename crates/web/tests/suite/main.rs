@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kintsu_analysis::{BarChart, BarGroup, ChartBar};
 use kintsu_client::{Client, PutOptions};
 use kintsu_cluster::{Cluster, Options};
-use kintsu_web::Page;
+use kintsu_web::{ExperimentShown, Page, Results, TableShown};
 use kintsu_wire::message::{CreateVolume, Durability};
 
-/// Nine nodes in three racks with a few objects and a volume, and their page.
+/// Nine nodes in three racks with a few objects and a volume, and their page, with the results of an experiment.
 pub struct Shown {
     /// The nodes.
     pub cluster: Cluster,
@@ -56,7 +57,9 @@ impl Shown {
             scheme: None,
         };
         client.create_volume(&volume).await.unwrap();
-        let page = Page::start(client.clone(), "127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let results =
+            Results { folder: dir.path().join("results"), read: Arc::new(|| Ok(vec![experiment()])) };
+        let page = Page::start(client.clone(), "127.0.0.1:0".parse().unwrap(), Some(results)).await.unwrap();
         Self { cluster, dir, client, page }
     }
 
@@ -65,5 +68,42 @@ impl Shown {
         self.page.shutdown().await;
         self.client.close().await;
         self.cluster.shutdown().await.unwrap();
+    }
+}
+
+/// Two repairs by two methods, as `kintsu lab run ecpipe-8a` reports them.
+fn experiment() -> ExperimentShown {
+    let group = |label: &str, values: [f64; 2]| {
+        let bar = |(series, value): (usize, &f64)| ChartBar {
+            series,
+            value: *value,
+            range: (value - 0.01, value + 0.02),
+        };
+        BarGroup { label: label.to_owned(), bars: values.iter().enumerate().map(bar).collect() }
+    };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let title = "Time to repair one block".to_owned();
+    ExperimentShown {
+        name: "ecpipe-8a".to_owned(),
+        title: title.clone(),
+        source: "Li et al., ECPipe, figure 8(a)".to_owned(),
+        differs: "links of 500 Mb/s".to_owned(),
+        chart: BarChart {
+            title,
+            axis: "seconds".to_owned(),
+            groups_are: "code".to_owned(),
+            series: words(&["conventional", "pipeline"]),
+            groups: vec![group("RS(9,6)", [6.8, 1.14]), group("RS(14,10)", [11.24, 1.147])],
+        },
+        tables: vec![
+            TableShown {
+                headings: words(&["claim", "published", "measured"]),
+                rows: vec![words(&["pipeline beside one block", "1.09", "1.01"])],
+            },
+            TableShown {
+                headings: words(&["code", "method", "seconds"]),
+                rows: vec![words(&["RS(14,10)", "pipeline", "1.147"])],
+            },
+        ],
     }
 }

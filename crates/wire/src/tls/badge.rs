@@ -42,7 +42,7 @@ pub enum Wanted {
 }
 
 /// Who somebody is, as its certificate says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Badge {
     cluster: ClusterId,
     /// At least one.

@@ -1,0 +1,78 @@
+//! What clients may use together; beyond it they are told to slow down.
+
+#![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
+
+use std::time::Duration;
+
+use kintsu_s3::{Config, Limits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::site::{ALICE, Answer, Site, answer, noise, request};
+
+/// How long somebody waits for a turn or memory in these tests.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Begins a put, and sends no byte of its body.
+async fn begun(site: &Site, target: &str, len: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(site.addr).await.unwrap();
+    let head = request(ALICE, site.addr, "PUT", target, &[]);
+    let head = format!("{head}content-length: {len}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+async fn heard(stream: &mut TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.unwrap();
+    answer(&bytes)
+}
+
+/// Begins two puts of which the limits allow one, whichever comes first. The other one is refused; returns the one that
+/// waits for its body, and its target.
+async fn one_of_two(site: &Site, len: usize) -> (TcpStream, &'static str) {
+    let (a, b) = ("/bucket/a", "/bucket/b");
+    let (mut first, mut second) = (begun(site, a, len).await, begun(site, b, len).await);
+    let (refused, left) = tokio::select! {
+        refused = heard(&mut first) => (refused, (second, b)),
+        refused = heard(&mut second) => (refused, (first, a)),
+    };
+    refused.is_error(503, "SlowDown");
+    left
+}
+
+/// Sends the body of a put, which then is stored.
+async fn ended(site: &Site, (mut put, target): (TcpStream, &str), body: &[u8]) {
+    put.write_all(body).await.unwrap();
+    heard(&mut put).await.ok();
+    assert!(site.get(target).await.ok().body == body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_turn_does_not_come_is_refused() {
+    let limits = Limits { requests: 1, patience: PATIENCE, ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    site.put("/bucket", b"").await.ok();
+    let put = one_of_two(&site, 5).await;
+    site.get("/bucket").await.is_error(503, "SlowDown");
+    ended(&site, put, b"bytes").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_which_there_is_no_memory_is_refused() {
+    // Room for one long body, and for short ones.
+    let limits = Limits { memory_bytes: 128 << 20, patience: PATIENCE, ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    let long = noise(5 << 20);
+    site.put("/bucket", b"").await.ok();
+    site.put("/bucket/from", &long).await.ok();
+    let copy = async || {
+        let source = [("x-amz-copy-source", "/bucket/from")];
+        site.call_as(ALICE, "PUT", "/bucket/copy", &source, b"").await
+    };
+    let put = one_of_two(&site, long.len()).await;
+    copy().await.is_error(503, "SlowDown");
+    site.put("/bucket/short", b"bytes").await.ok();
+    ended(&site, put, &long).await;
+    copy().await.ok();
+}
