@@ -19,6 +19,8 @@ mod changes;
 mod codec;
 mod digest;
 mod error;
+#[cfg(test)]
+mod fake;
 mod get;
 mod group;
 mod handover;

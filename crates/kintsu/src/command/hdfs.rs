@@ -253,14 +253,20 @@ pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow:
         return Ok(code);
     }
     output::line(&format!(
-        "{} {part}s, {} compared: {} with something wrong",
+        "{} {part}s, {} read and compared: {} with something wrong",
         found.groups,
         human(found.bytes),
         found.bad.len()
     ))?;
-    for BadGroup { path, group, unreadable, mismatches, suspects } in &found.bad {
+    for BadGroup { path, group, unreadable, lost, mismatches, suspects } in &found.bad {
         for (index, why) in unreadable {
             output::line(&format!("{path}, {part} {group}: block {index} cannot be read: {why}"))?;
+        }
+        if !lost.is_empty() {
+            output::line(&format!(
+                "{path}, {part} {group}: blocks {} are lost, more than its code bears",
+                numbers(lost)
+            ))?;
         }
         if let Some(first) = mismatches.first() {
             let who = match suspects[..] {
@@ -274,7 +280,9 @@ pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow:
         }
     }
     for group in &found.unproved {
-        output::line(&format!("{group}: nothing to compare with; no more blocks than needed are there"))?;
+        output::line(&format!(
+            "{group}: its blocks were not compared with each other; no more of them than needed are there"
+        ))?;
     }
     skipped(&found.skipped)?;
     Ok(code)
