@@ -138,8 +138,8 @@ pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Resul
     Ok(())
 }
 
-/// Compares the blocks with each other, and reads those through that were not read from the first byte to the last for that: all of
-/// them where no more than needed are there. Each is compared with its checksums, and with its recorded digest.
+/// Compares the blocks with each other, and reads those through that were not read from the first byte to the last for that: all
+/// of them where no more than needed are there. Each is compared with its checksums, and with its recorded digest.
 async fn scrub(blocks: &Arc<GroupBlocks>, without: &BTreeSet<BlockIndex>) -> Result<Examined, HdfsError> {
     let examined = examine(blocks, without, &[]).await?;
     let group = blocks.group();

@@ -49,7 +49,10 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
             }
             HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
             HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
-            HdfsCommand::Watch { path, scan } => hdfs_watch::run(&namenode, &path, scan, json).await,
+            HdfsCommand::Watch { path, scan, agents } => {
+                let coordinator = hdfs_daemons::coordinator_of(agents, &endpoint)?;
+                hdfs_watch::run(&namenode, &path, scan, coordinator, json).await
+            }
             HdfsCommand::Coordinator(_)
             | HdfsCommand::Agent(_)
             | HdfsCommand::Codec { .. }
@@ -123,7 +126,8 @@ fn show_status(found: &Status) -> anyhow::Result<()> {
             output::line(&format!("and {} more: --json lists all", found.at_risk.len() - SHOWN))?;
         }
     }
-    skipped(&found.skipped)
+    skipped(&found.skipped)?;
+    notes(&found.notes)
 }
 
 pub(super) fn numbers(indices: &[u8]) -> String {
@@ -135,6 +139,10 @@ pub(super) fn numbers(indices: &[u8]) -> String {
 
 pub(super) fn skipped(skipped: &[String]) -> anyhow::Result<()> {
     skipped.iter().try_for_each(|why| output::line(&format!("not judged: {why}")))
+}
+
+pub(super) fn notes(notes: &[String]) -> anyhow::Result<()> {
+    notes.iter().try_for_each(|text| output::line(&format!("note: {text}")))
 }
 
 /// What `kintsu hdfs get` reads.
