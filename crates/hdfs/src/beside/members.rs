@@ -111,10 +111,10 @@ impl Members {
 
     /// A staged block was brought into HDFS: its id there, and the DataNode.
     pub(crate) fn keep_counted(&self, block: u64, datanode: &str) {
-        let counted = &mut self.table().counted;
-        counted.push_back((block, datanode.to_owned(), Instant::now()));
-        if counted.len() > MOST_COUNTED {
-            counted.pop_front();
+        let mut table = self.table();
+        table.counted.push_back((block, datanode.to_owned(), Instant::now()));
+        if table.counted.len() > MOST_COUNTED {
+            table.counted.pop_front();
         }
     }
 
