@@ -9,8 +9,8 @@ use std::time::Duration;
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{Method, Node, StripeView, Topology, read_by};
 use kintsu_runtime::{ClientLocal, Conductor, Context, DataPlane};
-use kintsu_wire::message::{NodeAddress, Nothing};
-use kintsu_wire::{ClusterId, Credentials, connect_coordinator, words};
+use kintsu_wire::message::{AgentsBeside, NodeAddress, Nothing};
+use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, WireError, connect_coordinator, words};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,47 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Pieces of blocks that may wait to be taken.
 const WAITING: usize = 16;
 
+/// A coordinator beside an HDFS, as those ask it who read files or watch.
+pub struct Coordinator {
+    address: String,
+    credentials: Credentials,
+    channel: CoordinatorChannel,
+}
+
+impl Coordinator {
+    /// The one at `address` (`host:port`), which wants this token if it has one. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// `Protocol` for an address or a token that is none.
+    pub fn at(address: &str, token: Option<&str>) -> Result<Self, HdfsError> {
+        let invalid = |error: WireError| failed(address, error.to_string());
+        let credentials = Credentials::of(token, None).map_err(invalid)?;
+        let channel = connect_coordinator(address, &credentials).map_err(invalid)?;
+        Ok(Self { address: address.to_owned(), credentials, channel })
+    }
+
+    /// Asks for the agents, and what they did lately.
+    ///
+    /// # Errors
+    /// `Protocol` with its answer, or why there is none.
+    pub(crate) async fn ask(&self) -> Result<AgentsBeside, HdfsError> {
+        let mut beside = self.channel.beside.clone();
+        let answer = timeout(ANSWER, beside.agents(Nothing {})).await;
+        let late = |_| failed(&self.address, format!("no answer within {} s", ANSWER.as_secs()));
+        let answer = answer.map_err(late)?.map_err(|status| failed(&self.address, words(&status)))?;
+        Ok(answer.into_inner())
+    }
+}
+
+fn failed(coordinator: &str, got: String) -> HdfsError {
+    HdfsError::Protocol {
+        address: coordinator.to_owned(),
+        expected: "the agents, from a coordinator beside HDFS".into(),
+        got,
+        advice: "start kintsu hdfs coordinator, or do without --agents",
+    }
+}
+
 /// The agents of one HDFS.
 pub struct Agents {
     cluster: ClusterId,
@@ -37,25 +78,15 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Asks the coordinator beside an HDFS (`host:port`) for them. With a token, if it has one.
+    /// Asks a coordinator for them.
     ///
     /// # Errors
     /// `Protocol` with its answer, or why there is none.
-    pub async fn of(coordinator: &str, token: Option<&str>) -> Result<Self, HdfsError> {
-        let failed = |got: String| HdfsError::Protocol {
-            address: coordinator.to_owned(),
-            expected: "the agents, from a coordinator beside HDFS".into(),
-            got,
-            advice: "start kintsu hdfs coordinator, or read without --agents",
-        };
-        let credentials = Credentials::of(token, None).map_err(|error| failed(error.to_string()))?;
-        let channel = connect_coordinator(coordinator, &credentials);
-        let mut beside = channel.map_err(|error| failed(error.to_string()))?.beside;
-        let answer = timeout(ANSWER, beside.agents(Nothing {})).await;
-        let answer = answer.map_err(|_| failed(format!("no answer within {} s", ANSWER.as_secs())))?;
-        let told = answer.map_err(|status| failed(words(&status)))?.into_inner();
+    pub async fn of(coordinator: Coordinator) -> Result<Self, HdfsError> {
+        let told = coordinator.ask().await?;
+        let Coordinator { address, credentials, .. } = coordinator;
         // Agents take calls only from those that show their cluster.
-        credentials.join(told.cluster).map_err(|error| failed(error.to_string()))?;
+        credentials.join(told.cluster).map_err(|error| failed(&address, error.to_string()))?;
         let node = |at: &NodeAddress| Node { rack: at.rack, usable: true, used_bytes: 0, room_bytes: None };
         let (beside, addresses): (Vec<String>, Vec<NodeAddress>) =
             told.agents.into_iter().map(|agent| (agent.beside, agent.address)).unzip();

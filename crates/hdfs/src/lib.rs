@@ -4,6 +4,39 @@
 //! [`EcPolicy`], [`Codec`] and [`Group`] (a block group as a stripe), [`GroupBlocks`] (its blocks as a run loads them); then what
 //! users do: [`status`], [`watch`], [`get()`], [`verify`], [`repair`]; and a coordinator for agents, [`beside`].
 //!
+//! Other programs read files degraded with it, and have agents decode where that brings less over their link:
+//!
+//! ```no_run
+//! use kintsu_hdfs::{Agents, Coordinator, HdfsError, NameNode, file_bytes, get};
+//! use tokio::sync::mpsc;
+//!
+//! async fn print(path: &str) -> Result<(), HdfsError> {
+//!     let namenode = NameNode::at("nn1:8020,nn2:8020", "alice")?;
+//!     // Without a coordinator: `None` in place of the agents.
+//!     let agents = Agents::of(Coordinator::at("10.77.0.1:7400", Some("token"))?).await?;
+//!     let bytes = file_bytes(&namenode, path).await?;
+//!     // The pieces come in order; a few may wait.
+//!     let (out, mut pieces) = mpsc::channel(2);
+//!     let read = async {
+//!         let got = get(&namenode, path, 0..bytes, Some(&agents), &out).await;
+//!         drop(out);
+//!         got
+//!     };
+//!     let take = async {
+//!         while let Some(piece) = pieces.recv().await {
+//!             print!("{}", String::from_utf8_lossy(&piece));
+//!         }
+//!     };
+//!     let (got, ()) = tokio::join!(read, take);
+//!     for cause in got?.causes {
+//!         eprintln!("{cause}");
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! [`get_block`] reads one internal block in the same way. Whoever stops early drops the receiver.
+//!
 //! What it is not: it changes nothing in Hadoop, and it has no metadata of its own: what is lost and where blocks are
 //! is asked from the NameNode each time. It moves and combines bytes only as proved plans in the one runtime.
 //!
@@ -17,12 +50,16 @@ pub mod beside;
 mod blocks;
 mod changes;
 mod codec;
+mod credit;
 mod digest;
 mod error;
+#[cfg(test)]
+mod fake;
 mod get;
 mod group;
 mod handover;
 mod namenode;
+mod notes;
 pub mod objects;
 mod parity;
 mod policy;
@@ -41,9 +78,10 @@ mod walk;
 mod watch;
 mod window;
 
-pub use agents::Agents;
+pub use agents::{Agents, Coordinator};
 pub use blocks::{GroupBlocks, Source};
 pub use codec::{Codec, SERVICES, policies_xml};
+pub use credit::By;
 pub use error::HdfsError;
 pub use get::{Got, file_bytes, get, get_block};
 pub use group::{Group, Holder, Stored, block_id, transfer_address};

@@ -9,8 +9,8 @@ use crate::HdfsError;
 use crate::proto::Empty;
 use crate::proto::names::{
     AskDatanodes, AskListing, AskLocations, AskSafeMode, BadBlocks, BlockKeys, DatanodeInfo, Datanodes,
-    ExportedKeys, FileInfo, FileStatus, Listing, ListingPage, LocatedBlock, LocatedBlocks, Locations, OfPath,
-    SafeMode, ServerDefaults, Version,
+    ExportedKeys, FileInfo, FileStatus, Listing, ListingPage, LocatedBlock, LocatedBlocks, Locations,
+    NamespaceInfo, OfPath, SafeMode, ServerDefaults, Version,
 };
 use crate::rpc::{Connection, Reply};
 
@@ -147,13 +147,13 @@ impl NameNode {
         }
     }
 
-    /// The name of the block pool.
+    /// The block pool, and the release of Hadoop.
     ///
     /// # Errors
     /// `Denied` for all but superusers; those of every call.
-    pub async fn block_pool(&self) -> Result<String, HdfsError> {
+    pub async fn namespace(&self) -> Result<NamespaceInfo, HdfsError> {
         let found: Version = self.call(NAMENODE, "versionRequest", "ask for the version", &Empty {}).await?;
-        Ok(found.info.pool)
+        Ok(found.info)
     }
 
     /// The keys that sign block tokens; `None` where tokens are off.
@@ -220,7 +220,8 @@ impl NameNode {
     }
 
     fn exception(&self, call: &'static str, what: &str, class: String, message: String) -> HdfsError {
-        let kind = class.rsplit('.').next().unwrap_or_default();
+        // The class may be within another one: `org.apache.hadoop.ipc.RPC$VersionMismatch`.
+        let kind = class.rsplit(['.', '$']).next().unwrap_or_default();
         match kind {
             "AccessControlException" if message.contains("SIMPLE authentication is not enabled") => {
                 HdfsError::Unsupported {
@@ -289,5 +290,15 @@ mod tests {
             let Err(error) = NameNode::at(wrong, "u") else { panic!("{wrong:?}") };
             assert!(error.to_string().contains("HOST:PORT"), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_release_comes_with_the_pool() {
+        // As Hadoop 3.4.3 writes it: revision, a field without use, pool, storage, release.
+        let info = b"\x0a\x01r\x10\x00\x1a\x04BP-1\x22\x00\x2a\x053.4.3";
+        let answer = [&[0x0a, info.len() as u8], &info[..]].concat();
+        let namenode = crate::fake::namenode(&[("versionRequest", answer)]);
+        let NamespaceInfo { pool, release } = namenode.namespace().await.unwrap();
+        assert_eq!((pool.as_str(), release.as_str()), ("BP-1", "3.4.3"));
     }
 }

@@ -207,11 +207,15 @@ fn open(path: &Path) -> Result<File, StoreError> {
     File::open(path).map_err(|error| unreadable(path, &error))
 }
 
-/// The user may not read what the DataNode wrote, or its disk fails.
+/// The user may not read what the DataNode wrote, its disk fails, or it is not its directory.
 pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> StoreError {
+    let advice = match error.kind() {
+        ErrorKind::NotFound => "give the agent the DataNode's own directories (dfs.datanode.data.dir)",
+        _ => "run the agent as the DataNode's user",
+    };
     StoreError::Invalid {
         what: "directory of the DataNode",
-        expected: format!("{} to be readable; run the agent as the DataNode's user", path.display()),
+        expected: format!("{} to be readable; {advice}", path.display()),
         got: error.to_string(),
     }
 }

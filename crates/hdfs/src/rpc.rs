@@ -95,7 +95,15 @@ impl Connection {
     }
 
     async fn exchange(&mut self, request: &[u8]) -> Result<Reply, HdfsError> {
-        self.stream.write_all(request).await.map_err(|e| self.cut(e))?;
+        // Who refuses a connection (Kerberos) says why and closes it before a call can be written; the answer can still be read.
+        let written = self.stream.write_all(request).await;
+        match (self.answer().await, written) {
+            (Err(HdfsError::Unreachable { .. }), Err(error)) => Err(self.cut(error)),
+            (answer, _) => answer,
+        }
+    }
+
+    async fn answer(&mut self) -> Result<Reply, HdfsError> {
         let mut len = [0; 4];
         self.stream.read_exact(&mut len).await.map_err(|e| self.cut(e))?;
         if &len == b"HTTP" {

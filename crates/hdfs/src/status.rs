@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::walk::Walk;
-use crate::{Group, HdfsError, NameNode};
+use crate::{Group, HdfsError, NameNode, notes};
 
 /// A DataNode that was not heard for this long, while others were, is silent. Heartbeats come every 3 s by default.
 pub const SILENT_MS: u64 = 10_000;
@@ -28,6 +28,8 @@ pub struct Status {
     pub silent: BTreeMap<String, u64>,
     /// What could not be judged, and why.
     pub skipped: Vec<String>,
+    /// What an operator should know of this HDFS, with which everything works.
+    pub notes: Vec<String>,
 }
 
 /// A group that is not whole.
@@ -75,6 +77,8 @@ pub async fn status(namenode: &NameNode, root: &str) -> Result<Status, HdfsError
             }
         }
     }
+    let holders = groups.iter().flat_map(|group| group.holders.values().flatten());
+    status.notes.extend(notes::racks(holders.map(|holder| &holder.datanode)));
     status.skipped.append(&mut walk.skipped);
     status.silent = silent(&groups);
     for group in &groups {
@@ -130,4 +134,52 @@ fn at_risk(group: &Group, silent: &BTreeMap<String, u64>) -> Option<AtRisk> {
         silent: numbers(&only_silent),
         spare: without.spare(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::proto::names::{
+        DatanodeId, DatanodeInfo, ExtendedBlock, FileStatus, Listing, ListingPage, LocatedBlock,
+        LocatedBlocks, Policy,
+    };
+
+    #[tokio::test]
+    async fn it_is_said_that_racks_do_not_count_where_hdfs_knows_none() {
+        for (rack, notes) in [("/default-rack", 1), ("/rack1", 0)] {
+            let datanode = |transfer_port| {
+                let id = DatanodeId { ip: "10.0.0.1".into(), transfer_port, ..DatanodeId::default() };
+                DatanodeInfo { id, location: Some(rack.into()), ..DatanodeInfo::default() }
+            };
+            // XOR-2-1-1024k.
+            let policy = Some(Policy { id: 4, ..Policy::default() });
+            let (pool, id) = ("BP".to_owned(), -16i64 as u64);
+            let group = LocatedBlock {
+                block: ExtendedBlock { pool, id, generation: 1, bytes: Some(2 << 20) },
+                locations: [1, 2, 3].map(datanode).to_vec(),
+                indices: Some(vec![0, 1, 2]),
+                ..LocatedBlock::default()
+            };
+            let blocks = LocatedBlocks {
+                blocks: vec![group],
+                policy: policy.clone(),
+                last_complete: true,
+                ..LocatedBlocks::default()
+            };
+            let file = FileStatus {
+                kind: 2,
+                name: "f".into(),
+                block_bytes: Some(1 << 20),
+                blocks: Some(blocks),
+                policy,
+                ..FileStatus::default()
+            };
+            let page = Listing { page: Some(ListingPage { entries: vec![file], remaining: 0 }) };
+            let namenode = crate::fake::namenode(&[("getListing", page.encode_to_vec())]);
+            let found = status(&namenode, "/").await.unwrap();
+            assert_eq!((found.groups, found.at_risk.len(), found.notes.len()), (1, 0, notes), "{found:?}");
+        }
+    }
 }

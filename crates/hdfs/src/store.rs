@@ -313,4 +313,30 @@ mod tests {
         let other = refused(-9_223_372_036_854_775_776);
         assert!(!other.contains("internal block"), "{other}");
     }
+
+    #[test]
+    fn directories_that_cannot_be_read_are_named_with_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, current) = (dir.path().join("data"), dir.path().join("data/current"));
+        let open = || {
+            let staged = FileStore::open(&dir.path().join("staged")).unwrap();
+            DatanodeStore::new(staged, vec![data.clone()])
+        };
+        let refused = |error: StoreError, parts: [&str; 2]| {
+            let error = error.to_string();
+            let path = current.display().to_string();
+            assert!(parts.iter().chain([&path.as_str()]).all(|part| error.contains(part)), "{error}");
+        };
+        refused(open().err().unwrap(), ["dfs.datanode.data.dir", "No such file"]);
+        std::fs::create_dir_all(&current).unwrap();
+        let store = open().unwrap();
+        // As for a user who may not read it; root may read everything.
+        std::fs::remove_dir(&current).unwrap();
+        std::fs::write(&current, []).unwrap();
+        let user = ["run the agent as the DataNode's user", "Not a directory"];
+        let id = BlockId { stripe: StripeId(-16i64 as u64), index: BlockIndex(0) };
+        refused(store.open(id, Generation(1001)).err().unwrap(), user);
+        drop(store);
+        refused(open().err().unwrap(), user);
+    }
 }

@@ -16,11 +16,11 @@ use crate::{Group, HdfsError, NameNode};
 pub struct Verified {
     /// Block groups that were read.
     pub groups: u64,
-    /// Bytes of internal blocks that were read and compared.
+    /// Bytes of internal blocks that were read, and compared with their checksums.
     pub bytes: u64,
-    /// Groups whose blocks do not agree, and blocks that cannot be read.
+    /// Groups whose blocks do not agree, or cannot be read, or are lost.
     pub bad: Vec<BadGroup>,
-    /// Groups in which nothing could be compared: no more blocks than needed are there.
+    /// Groups whose blocks could not be compared with each other: no more of them than needed are there.
     pub unproved: Vec<String>,
     /// What could not be read at all, and why.
     pub skipped: Vec<String>,
@@ -35,6 +35,8 @@ pub struct BadGroup {
     pub group: i64,
     /// Indices that cannot be read, with the reason: a wrong checksum, a dead DataNode.
     pub unreadable: Vec<(u8, String)>,
+    /// All indices that are gone or cannot be read, if those are more than the code bears: bytes are lost.
+    pub lost: Vec<u8>,
     /// Offsets in the internal blocks at which they contradict each other (at most sixteen).
     pub mismatches: Vec<u64>,
     /// The indices any one of which explains the contradiction. One: its bytes are wrong under valid checksums.
@@ -106,9 +108,13 @@ pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Resul
             Err(error) => return Err(error),
         }
     };
-    let read = group.expected().filter(|index| group.holders.contains_key(index) && !without.contains(index));
-    verified.bytes += read.map(|index| group.block_bytes(index)).sum::<u64>();
-    if examined.surplus.is_empty() {
+    let here = |index: &BlockIndex| group.holders.contains_key(index) && !without.contains(index);
+    let (read, mut lost): (Vec<_>, Vec<_>) = group.expected().partition(here);
+    verified.bytes += read.into_iter().map(|index| group.block_bytes(index)).sum::<u64>();
+    if group.policy.code.recoverable(&lost) {
+        lost.clear();
+    }
+    if examined.surplus.is_empty() && lost.is_empty() {
         verified.unproved.push(group.to_string());
     }
     let suspects = match examined.mismatches.is_empty() {
@@ -119,11 +125,12 @@ pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Resul
             looking.map_err(|e| HdfsError::io("looking for the wrong block", e.into()))??
         }
     };
-    if !unreadable.is_empty() || !examined.mismatches.is_empty() {
+    if !unreadable.is_empty() || !lost.is_empty() || !examined.mismatches.is_empty() {
         verified.bad.push(BadGroup {
             path: group.path.clone(),
             group: group.number(),
             unreadable,
+            lost: lost.into_iter().map(|index| index.0).collect(),
             mismatches: examined.mismatches,
             suspects: suspects.into_iter().map(|index| index.0).collect(),
         });
@@ -131,13 +138,14 @@ pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Resul
     Ok(())
 }
 
-/// Compares the blocks with each other, and those with their recorded digests that were not read in order for that.
+/// Compares the blocks with each other, and reads those through that were not read from the first byte to the last for that: all
+/// of them where no more than needed are there. Each is compared with its checksums, and with its recorded digest.
 async fn scrub(blocks: &Arc<GroupBlocks>, without: &BTreeSet<BlockIndex>) -> Result<Examined, HdfsError> {
     let examined = examine(blocks, without, &[]).await?;
     let group = blocks.group();
-    let unknown = |index: &BlockIndex| group.digest(*index).is_some() && blocks.digest(*index).is_none();
     let here = |index: &BlockIndex| group.holders.contains_key(index) && !without.contains(index);
-    let unread: Vec<_> = group.expected().filter(here).filter(unknown).collect();
+    let unread = group.expected().filter(here).filter(|index| blocks.digest(*index).is_none());
+    let unread: Vec<_> = unread.collect();
     if !unread.is_empty() {
         let blocks = blocks.clone();
         let reading = tokio::task::spawn_blocking(move || {
@@ -146,4 +154,112 @@ async fn scrub(blocks: &Arc<GroupBlocks>, without: &BTreeSet<BlockIndex>) -> Res
         reading.await.map_err(|e| HdfsError::io("reading a group", e.into()))??;
     }
     Ok(examined)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kintsu_code::Code;
+    use kintsu_plan::{Layout, LayoutKind};
+    use kintsu_runtime::InMemory;
+
+    use super::*;
+    use crate::fake::Datanode;
+    use crate::{Codec, EcPolicy};
+
+    const CELL: usize = 4096;
+
+    /// Each block of the groups here has two cells.
+    const BLOCK: usize = 2 * CELL;
+
+    /// The id of the groups.
+    const GROUP: u64 = -16i64 as u64;
+
+    /// Data blocks of a pattern, and their parity.
+    fn coded(code: &dyn Code) -> BTreeMap<BlockIndex, Vec<u8>> {
+        let pattern = |i: usize| (0..BLOCK).map(|at| (at * (2 * i + 3) + i) as u8).collect::<Vec<u8>>();
+        let data: BTreeMap<_, _> = (0..code.k()).map(|i| (BlockIndex(i as u8), pattern(i))).collect();
+        let mut bytes = data.clone();
+        let load = |index: BlockIndex, _| data.get(&index).map(Vec::as_slice);
+        let mut memory = InMemory::new(code.encode()).unwrap();
+        memory.step(BLOCK, load, |index, _, out| _ = bytes.insert(index, out.unwrap().to_vec())).unwrap();
+        bytes
+    }
+
+    /// What is found in a group of this code, of which the NameNode lists no blocks `lost`, and those in `rotten` have a wrong
+    /// checksum at their end. Also the bytes that were sent.
+    async fn found(code: &str, lost: &[u8], rotten: &[u8]) -> (Verified, u64) {
+        let code = Codec::of(&*kintsu_code::parse(code).unwrap()).unwrap().code;
+        let blocks = coded(&*code);
+        let id = |index: u8| GROUP + u64::from(index);
+        let by_id = blocks.iter().map(|(index, bytes)| (id(index.0), bytes.clone())).collect();
+        let datanode = Datanode::with(by_id, rotten.iter().map(|index| id(*index)).collect());
+        let there = blocks.into_keys().filter(|index| !lost.contains(&index.0));
+        let data_bytes = (code.k() * BLOCK) as u64;
+        let group = Group {
+            path: "/f".into(),
+            file_id: 0,
+            policy: EcPolicy { name: "P".into(), code, cell_bytes: CELL as u32 },
+            pool: "BP".into(),
+            id: GROUP,
+            generation: 1001,
+            offset: 0,
+            layout: Layout {
+                kind: LayoutKind::Striped,
+                block_bytes: 1 << 20,
+                cell_bytes: CELL as u32,
+                w: 1,
+                data_bytes,
+            },
+            holders: there.map(|index| (index, vec![datanode.holder()])).collect(),
+            stored: None,
+        };
+        let mut verified = Verified::default();
+        verify_group(group, &mut verified).await.unwrap();
+        (verified, datanode.sent())
+    }
+
+    #[tokio::test]
+    async fn all_blocks_are_read_once_where_nothing_is_wrong() {
+        for (code, lost, left, unproved) in [
+            ("rs:n=5,k=3", &[][..], 5, 0),
+            ("rs:n=5,k=3", &[1], 4, 0),
+            ("rs:n=5,k=3", &[0, 4], 3, 1),
+            ("azure-lrc:n=16,k=12,r=6", &[12, 13, 14], 13, 0),
+        ] {
+            let (verified, sent) = found(code, lost, &[]).await;
+            let bytes = (left * BLOCK) as u64;
+            assert_eq!((verified.bytes, sent), (bytes, bytes), "{code} without {lost:?}");
+            assert_eq!(
+                (verified.bad.len(), verified.unproved.len()),
+                (0, unproved),
+                "{code} without {lost:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn rot_is_found_also_in_blocks_with_which_nothing_is_compared() {
+        // No more blocks than needed; and a local parity, which says nothing of the other local group.
+        for (code, lost, rotten) in
+            [("rs:n=5,k=3", &[0, 4][..], 3), ("azure-lrc:n=16,k=12,r=6", &[12, 13, 14], 0)]
+        {
+            let (verified, _) = found(code, lost, &[rotten]).await;
+            let unreadable: Vec<u8> = verified.bad[0].unreadable.iter().map(|(index, _)| *index).collect();
+            assert_eq!(unreadable, [rotten], "{code}");
+            let mut all = [lost, &[rotten]].concat();
+            all.sort();
+            assert_eq!(verified.bad[0].lost, all, "{code}");
+        }
+        let (verified, _) = found("rs:n=5,k=3", &[0], &[3]).await;
+        assert_eq!((verified.bad[0].unreadable.len(), verified.bad[0].lost.len()), (1, 0), "it bears both");
+    }
+
+    #[tokio::test]
+    async fn a_group_with_more_losses_than_its_code_bears_is_bad() {
+        let (verified, sent) = found("rs:n=5,k=3", &[0, 1, 4], &[]).await;
+        assert_eq!((&verified.bad[0].lost[..], verified.bad[0].unreadable.len()), (&[0, 1, 4][..], 0));
+        assert_eq!((verified.unproved.len(), sent), (0, 2 * BLOCK as u64), "what is left is read through");
+    }
 }

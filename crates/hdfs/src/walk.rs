@@ -1,6 +1,6 @@
 //! All files below a path, page by page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::objects::{ENCODED, Met, Records};
 use crate::proto::names::FileStatus;
@@ -76,8 +76,31 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Why scans leave files alone: a policy whose code is not known, an encryption zone. Each reason is told once, whatever the
+/// number of its files.
+#[derive(Default)]
+pub(crate) struct LeftAlone {
+    known: BTreeSet<String>,
+    new: Vec<String>,
+}
+
+impl LeftAlone {
+    /// The file at this path is left alone.
+    fn note(&mut self, path: &str, why: &HdfsError) {
+        let why = why.to_string();
+        if self.known.insert(why.strip_prefix(path).unwrap_or(&why).to_owned()) {
+            self.new.push(format!("{why}; files like that are left alone"));
+        }
+    }
+
+    /// What was not told yet.
+    pub(crate) fn untold(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.new)
+    }
+}
+
 /// The complete groups of all readable files below a path, and the stripes of the objects there, by their ids. `records` are those that were
-/// read before: of objects that are unchanged nothing is read.
+/// read before: of objects that are unchanged nothing is read. Files that cannot be judged go to `left_alone`.
 ///
 /// # Errors
 /// `NotFound`, `Denied` for the path; those of calls.
@@ -85,6 +108,7 @@ pub(crate) async fn groups(
     namenode: &NameNode,
     root: &str,
     records: &mut Records,
+    left_alone: &mut LeftAlone,
 ) -> Result<BTreeMap<u64, Group>, HdfsError> {
     let (mut groups, mut objects) = (BTreeMap::new(), Met::default());
     let mut walk = Walk::from(namenode, root).after(ENCODED);
@@ -94,7 +118,7 @@ pub(crate) async fn groups(
             let Some(blocks) = file.blocks.as_ref().filter(|_| file.policy.is_some()) else { continue };
             match Group::of(&path, &file, blocks) {
                 Ok(found) => groups.extend(found.into_iter().map(|group| (group.id, group))),
-                Err(error) => tracing::info!("{error}"),
+                Err(error) => left_alone.note(&path, &error),
             }
         }
     }
@@ -103,4 +127,41 @@ pub(crate) async fn groups(
     let there = stripes.filter(|stripe| stripe.expected().any(|index| stripe.named(index)));
     groups.extend(there.map(|stripe| (stripe.id, stripe)));
     Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::proto::Empty;
+    use crate::proto::names::{Listing, ListingPage, LocatedBlocks, Policy};
+
+    #[tokio::test]
+    async fn a_reason_to_leave_files_alone_is_told_once() {
+        let file = |name: &str, id, encrypted: bool| {
+            let policy = Some(Policy { id, ..Policy::default() });
+            let encryption = encrypted.then_some(Empty {});
+            let blocks = LocatedBlocks { policy: policy.clone(), encryption, ..LocatedBlocks::default() };
+            FileStatus { kind: 2, name: name.into(), blocks: Some(blocks), policy, ..FileStatus::default() }
+        };
+        // RS-LEGACY-6-3-1024k, a policy that nobody knows, RS-6-3-1024k.
+        let entries = vec![
+            file("a", 3, false),
+            file("b", 3, false),
+            file("c", 99, false),
+            file("d", 1, false),
+            file("e", 1, true),
+            file("f", 1, true),
+        ];
+        let page = Listing { page: Some(ListingPage { entries, remaining: 0 }) };
+        let namenode = crate::fake::namenode(&[("getListing", page.encode_to_vec())]);
+        let (mut records, mut left_alone) = (Records::default(), LeftAlone::default());
+        groups(&namenode, "/", &mut records, &mut left_alone).await.unwrap();
+        let told = left_alone.untold();
+        let parts = ["rs-legacy", "id 99", "/.kintsu/e: expected a file outside encryption zones"];
+        assert!(told.len() == 3 && parts.iter().zip(&told).all(|(part, why)| why.contains(part)), "{told:?}");
+        groups(&namenode, "/", &mut records, &mut left_alone).await.unwrap();
+        assert_eq!(left_alone.untold(), Vec::<String>::new(), "the next scan has nothing new to say");
+    }
 }

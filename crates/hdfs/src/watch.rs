@@ -1,5 +1,6 @@
 //! Watching an HDFS from outside: which DataNodes are gone, what is lost with them, and when each lost block is back, whoever
-//! rebuilt it. It changes nothing; a coordinator with agents, `repair`, or HDFS itself repairs.
+//! rebuilt it; who it was is known if a coordinator beside HDFS can be asked. It changes nothing; a coordinator with agents,
+//! `repair`, or HDFS itself repairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,11 +9,13 @@ use kintsu_dag::{BlockId, BlockIndex, StripeId};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use crate::agents::Coordinator;
+use crate::credit::{Back, By, Credit};
 use crate::handover::{Now, refresh};
 use crate::objects::Records;
 use crate::vigil::{Gone, TICK, Vigil, holder, lost};
-use crate::walk::groups;
-use crate::{Group, HdfsError, NameNode};
+use crate::walk::{LeftAlone, groups};
+use crate::{Group, HdfsError, NameNode, notes};
 
 /// Damaged groups that are asked for in a tick; the others have their turn in later ones.
 const MOST_ASKED: usize = 256;
@@ -66,6 +69,9 @@ pub enum Seen {
         datanode: String,
         /// Milliseconds since it was seen to be lost.
         lost_ms: u64,
+        /// Who brought it back, if a coordinator was asked and knows.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<By>,
     },
     /// Nothing is lost any more.
     Whole {
@@ -76,10 +82,15 @@ pub enum Seen {
         /// Milliseconds since something was lost.
         lost_ms: u64,
     },
-    /// The NameNode did not answer; it is asked again.
+    /// Something did not work out; it is tried again.
     Failed {
         /// Why.
         why: String,
+    },
+    /// What an operator should know of this HDFS, with which everything works.
+    Note {
+        /// In words.
+        text: String,
     },
 }
 
@@ -94,30 +105,39 @@ struct Picture {
 }
 
 /// Watches until nobody takes events any more. Groups are listed every `scan`; those with losses and the DataNodes are asked
-/// for every second.
+/// for every second. A `coordinator` is asked who brought lost blocks back.
 ///
 /// # Errors
-/// `NotFound`, `Denied` at the beginning; later errors are events.
+/// `NotFound`, `Denied`, and `Protocol` for the coordinator, at the beginning; later errors are events.
 pub async fn watch(
     namenode: &NameNode,
     root: &str,
     scan: Duration,
+    coordinator: Option<&Coordinator>,
     events: &mpsc::Sender<Seen>,
 ) -> Result<(), HdfsError> {
+    if let Some(coordinator) = coordinator {
+        coordinator.ask().await?;
+    }
     let (mut vigil, mut picture, mut records) = (Vigil::default(), Picture::default(), Records::default());
-    picture.groups = groups(namenode, root, &mut records).await?;
-    vigil.look(namenode).await?;
+    let (mut left_alone, mut credit) = (LeftAlone::default(), Credit::of(coordinator));
+    picture.groups = groups(namenode, root, &mut records, &mut left_alone).await?;
+    let live = vigil.look(namenode).await?.live;
     let mut seen = vec![Seen::Scanned { groups: picture.groups.len() }];
+    // Where HDFS has lists of who may call what, this call may be refused to a superuser. Then the release is not known.
+    let release = namenode.namespace().await.ok().and_then(|namespace| notes::release(&namespace.release));
+    seen.extend(release.into_iter().chain(notes::racks(&live)).map(|text| Seen::Note { text }));
     let mut scanned = Instant::now();
     loop {
         let began = Instant::now();
         if scanned.elapsed() >= scan {
-            match groups(namenode, root, &mut records).await {
+            match groups(namenode, root, &mut records, &mut left_alone).await {
                 Ok(groups) => picture.groups = groups,
                 Err(error) => seen.push(Seen::Failed { why: error.to_string() }),
             }
             scanned = Instant::now();
         }
+        seen.extend(left_alone.untold().into_iter().map(|why| Seen::Failed { why }));
         match vigil.look(namenode).await {
             Ok(sight) => {
                 seen.extend(
@@ -130,7 +150,7 @@ pub async fn watch(
                 if let Err(error) = picture.renew(namenode, &sight.gone).await {
                     seen.push(Seen::Failed { why: error.to_string() });
                 }
-                seen.extend(picture.compare(&sight.gone));
+                seen.extend(credit.pass(picture.compare(&sight.gone)).await);
             }
             Err(error) => seen.push(Seen::Failed { why: error.to_string() }),
         }
@@ -168,7 +188,7 @@ impl Picture {
     }
 
     /// What is lost now, against what was lost before.
-    fn compare(&mut self, gone: &Gone) -> Vec<Seen> {
+    fn compare(&mut self, gone: &Gone) -> Vec<(Seen, Option<Back>)> {
         let (mut seen, mut now) = (Vec::new(), BTreeSet::new());
         let (mut damaged, mut unreadable, mut bytes, mut missing) = (0, 0, 0, 0);
         for group in self.groups.values() {
@@ -190,21 +210,22 @@ impl Picture {
         for (id, since) in before.into_iter().filter(|(id, _)| !now.contains(id)) {
             let Some(group) = self.groups.get(&id.stripe.0) else { continue };
             let Some(datanode) = holder(group, id.index, gone) else { continue };
-            let bytes = group.block_bytes(id.index);
+            let (bytes, block) = (group.block_bytes(id.index), group.block(id.index).id);
             if let Some((_, blocks, sum)) = &mut self.since {
                 (*blocks, *sum) = (*blocks + 1, *sum + bytes);
             }
             let (path, group, index) = (group.path.clone(), group.number(), id.index.0);
             let lost_ms = since.elapsed().as_millis() as u64;
-            seen.push(Seen::Repaired { path, group, index, bytes, datanode, lost_ms });
+            let event = Seen::Repaired { path, group, index, bytes, datanode, lost_ms, by: None };
+            seen.push((event, Some(Back { block, lost: since })));
         }
         let blocks = self.lost.len();
         if let Some((since, blocks, bytes)) = self.since.take_if(|_| blocks == 0) {
-            seen.push(Seen::Whole { blocks, bytes, lost_ms: since.elapsed().as_millis() as u64 });
+            seen.push((Seen::Whole { blocks, bytes, lost_ms: since.elapsed().as_millis() as u64 }, None));
         }
         let risk = Seen::AtRisk { groups: damaged, unreadable, blocks, bytes, missing };
         if self.told.as_ref() != Some(&risk) {
-            seen.push(risk.clone());
+            seen.push((risk.clone(), None));
             self.told = Some(risk);
         }
         seen

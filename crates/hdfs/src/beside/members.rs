@@ -4,7 +4,7 @@
 //! DataNode, and its id is made from that name: so nothing has to be remembered here, and after a restart everybody
 //! has the id that stands in its folder. The cluster's id is made from the block pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,8 @@ use std::time::Duration;
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::{
-    Backup, BadBlock, BlockPage, CopyChunk, Done, Heartbeat, HeartbeatReply, HeldBlock, Register, Registered,
+    Backup, BadBlock, BlockPage, CopyChunk, CountedBeside, Done, Heartbeat, HeartbeatReply, HeldBlock,
+    Register, Registered,
 };
 use kintsu_wire::version::{Speaks, Spoken};
 use kintsu_wire::{ClusterId, PROTOCOL_VERSION};
@@ -28,6 +29,9 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 /// An agent that was not heard for this long takes no part in repairs.
 const DEAD_AFTER: Duration = Duration::from_secs(3);
 
+/// Blocks that were brought into HDFS are remembered up to this number. Whoever watches asks every second.
+const MOST_COUNTED: usize = 1024;
+
 /// One agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
@@ -37,7 +41,8 @@ pub(crate) struct Member {
     pub data: SocketAddr,
     /// The newest version of the protocol that it speaks.
     pub protocol: u32,
-    incarnation: u64,
+    /// Another one for each start.
+    pub incarnation: u64,
     heard: Instant,
 }
 
@@ -60,6 +65,8 @@ pub(crate) struct Members {
 struct Table {
     members: BTreeMap<NodeId, Member>,
     staged: BTreeMap<BlockId, Staged>,
+    /// The last blocks that were brought into HDFS: their ids there, and the DataNodes.
+    counted: VecDeque<(u64, String, Instant)>,
 }
 
 impl Members {
@@ -100,6 +107,25 @@ impl Members {
     /// A block was staged.
     pub(crate) fn stage(&self, staged: Staged) {
         self.table().staged.insert(staged.held.id, staged);
+    }
+
+    /// A staged block was brought into HDFS: its id there, and the DataNode.
+    pub(crate) fn keep_counted(&self, block: u64, datanode: &str) {
+        let mut table = self.table();
+        table.counted.push_back((block, datanode.to_owned(), Instant::now()));
+        if table.counted.len() > MOST_COUNTED {
+            table.counted.pop_front();
+        }
+    }
+
+    /// The last blocks that were brought into HDFS.
+    pub(crate) fn counted(&self) -> Vec<CountedBeside> {
+        let one = |(block, datanode, at): &(u64, String, Instant)| CountedBeside {
+            block: *block,
+            beside: datanode.clone(),
+            age_ms: at.elapsed().as_millis() as u64,
+        };
+        self.table().counted.iter().map(one).collect()
     }
 
     /// A block is staged no longer.

@@ -2,8 +2,9 @@
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
 //! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
-//! requestor), `compare` (with the rest of its group), `settle` (hand-over). `members` are the agents. There are no metadata here: what is lost comes from the NameNode, what is
-//! staged from the agents, so a restart loses nothing. `readers` tells who reads files which agents there are.
+//! requestor), `compare` (with the rest of its group), `settle` (hand-over). `members` are the agents, `unlisted` those that help
+//! nobody. There are no metadata here: what is lost comes from the NameNode, what is staged from the agents, so a restart loses
+//! nothing. `readers` tells who reads files which agents there are.
 
 mod compare;
 mod members;
@@ -12,6 +13,7 @@ mod readers;
 mod rebuild;
 mod scene;
 mod settle;
+mod unlisted;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,13 +31,15 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::objects::Records;
+use crate::proto::names::NamespaceInfo;
 use crate::vigil::{Sight, TICK, Vigil};
-use crate::walk::groups;
-use crate::{Group, HdfsError, NameNode};
+use crate::walk::{LeftAlone, groups};
+use crate::{Group, HdfsError, NameNode, notes};
 
 use members::Members;
 use memory::Memory;
 use readers::Readers;
+use unlisted::Unlisted;
 
 pub(crate) use members::cluster_of;
 
@@ -133,6 +137,11 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// What an operator should know of this HDFS, with which everything works.
+    Note {
+        /// In words.
+        text: String,
+    },
 }
 
 /// An internal block.
@@ -210,8 +219,9 @@ pub async fn start(
     events: mpsc::Sender<Event>,
 ) -> Result<BesideHandle, HdfsError> {
     namenode.check_transfer().await?;
-    namenode.live_datanodes().await?;
-    let pool = namenode.block_pool().await?;
+    let live = namenode.live_datanodes().await?;
+    let NamespaceInfo { pool, release } = namenode.namespace().await?;
+    let notes = notes::release(&release).into_iter().chain(notes::racks(&live)).collect();
     let cannot = |error: kintsu_wire::WireError| HdfsError::Unsupported {
         what: format!("listening on {}", config.listen),
         expected: "loopback, or a trusted network and a token".into(),
@@ -245,27 +255,34 @@ pub async fn start(
     });
     let scanning = shared.clone();
     tasks.spawn(async move { _ = scanning.end.clone().run_until_cancelled(scan(scanning)).await });
-    tasks.spawn(async move { _ = shared.end.clone().run_until_cancelled(watch(shared)).await });
+    tasks.spawn(async move { _ = shared.end.clone().run_until_cancelled(watch(shared, notes)).await });
     Ok(BesideHandle { addr, end, tasks })
 }
 
 /// Lists all groups, again and again.
 async fn scan(shared: Arc<Shared>) {
-    let mut records = Records::default();
+    let (mut records, mut left_alone) = (Records::default(), LeftAlone::default());
     loop {
-        match groups(&shared.namenode, &shared.config.root, &mut records).await {
+        match groups(&shared.namenode, &shared.config.root, &mut records, &mut left_alone).await {
             Ok(groups) => {
                 shared.memory().list(groups);
             }
             Err(error) => shared.failed("scan of the namespace", error).await,
         }
+        for why in left_alone.untold() {
+            shared.failed("scan of the namespace", why).await;
+        }
         tokio::time::sleep(shared.config.scan).await;
     }
 }
 
-/// Looks at DataNodes and groups, and starts what there is to do.
-async fn watch(shared: Arc<Shared>) {
+/// Tells the notes; then looks at DataNodes and groups, and starts what there is to do.
+async fn watch(shared: Arc<Shared>, notes: Vec<String>) {
+    for text in notes {
+        shared.tell(Event::Note { text }).await;
+    }
     let (mut work, mut vigil, started) = (JoinSet::new(), Vigil::default(), Instant::now());
+    let mut unlisted = Unlisted::default();
     loop {
         let began = Instant::now();
         if let Err(error) = look(&shared, &mut vigil).await {
@@ -275,6 +292,9 @@ async fn watch(shared: Arc<Shared>) {
                 rebuild::begin(&shared, &mut work).await;
             }
             settle::begin(&shared, &mut work);
+            if let Err(error) = unlisted::look(&shared, &mut unlisted).await {
+                shared.failed("look for DataNodes of agents", error).await;
+            }
         }
         while work.try_join_next().is_some() {}
         tokio::time::sleep(TICK.saturating_sub(began.elapsed())).await;

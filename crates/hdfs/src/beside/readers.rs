@@ -1,5 +1,5 @@
-//! What readers of files ask: the agents beside DataNodes that are there. An agent whose DataNode is gone is left out, although it
-//! may still be able to read the disk.
+//! What those ask who read files or watch: the agents beside DataNodes that are there, and what was brought into HDFS lately. An
+//! agent whose DataNode is gone is left out, although it may still be able to read the disk.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Shared, scene};
 
-/// Answers readers.
+/// Answers readers and watchers.
 pub(super) struct Readers(pub Arc<Shared>);
 
 #[tonic::async_trait]
@@ -29,6 +29,10 @@ impl Beside for Readers {
             let address = NodeAddress { id, rack: node.rack, control, data, alive: true, older };
             Some(AgentBeside { beside: member.datanode.clone(), address })
         });
-        Ok(Response::new(AgentsBeside { cluster: shared.members.cluster(), agents: agents.collect() }))
+        Ok(Response::new(AgentsBeside {
+            cluster: shared.members.cluster(),
+            agents: agents.collect(),
+            counted: Some(shared.members.counted()),
+        }))
     }
 }

@@ -84,6 +84,7 @@ async fn one(shared: &Arc<Shared>, group: &Group, staged: &Staged, member: &Memb
     let (why, event) = match judge(shared, group, staged, member).await? {
         Verdict::Wait => return Ok(()),
         Verdict::Counted { proved } => {
+            shared.members.keep_counted(group.block(index).id, &member.datanode);
             let (block, datanode) = (group.name(index), member.datanode.clone());
             (String::new(), Some(Event::Counted { block, datanode, proved }))
         }

@@ -25,7 +25,7 @@ use crate::handover::{COUNTED_WITHIN, POLL};
 use crate::proto::changes::Mode;
 use crate::proto::names::{FileStatus, LocatedBlocks};
 use crate::verify::{Verified, verify_group};
-use crate::{Group, HdfsError, NameNode};
+use crate::{Group, HdfsError, NameNode, notes};
 
 /// What an encoding did.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -48,6 +48,8 @@ pub struct Encoded {
     pub moved: Vec<Moved>,
     /// What could not be moved or removed, with the reason.
     pub left: Vec<String>,
+    /// What an operator should know of this HDFS, with which everything works.
+    pub notes: Vec<String>,
 }
 
 /// Encodes the file `path` under `code`, and lowers its replication to 1. `progress` is told the bytes that were encoded, and then those
@@ -71,6 +73,7 @@ pub async fn encode(
     let located = namenode.locations(&path).await?;
     let source = fit(&path, &status, &located)?;
     let live = namenode.live_datanodes().await?;
+    let notes = notes::racks(&live).into_iter().collect();
     let sizes = Layout::sizes(code.w(), Some(status.block_bytes.unwrap_or(0)), cell_bytes);
     let all = stripes(&**code, LayoutKind::Contiguous, status.bytes, sizes.0, sizes.1)?;
     let folder = format!("{ENCODED}/{}", source.file_id);
@@ -125,6 +128,7 @@ pub async fn encode(
         resumed,
         moved,
         left,
+        notes,
     })
 }
 

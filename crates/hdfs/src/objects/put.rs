@@ -22,7 +22,7 @@ use super::place::Datanodes;
 use super::record::{Known, Record, stripes};
 use crate::proto::changes::Mode;
 use crate::transfer::UNIT_BYTES;
-use crate::{HdfsError, NameNode};
+use crate::{HdfsError, NameNode, notes};
 
 /// The smallest block that HDFS accepts by default (`dfs.namenode.fs-limits.min-block-size`).
 const USUAL_LEAST: u64 = 1 << 20;
@@ -56,6 +56,8 @@ pub struct Written {
     pub refused: Vec<String>,
     /// What is left of an older version because it could not be removed, with the reason.
     pub left: Vec<String>,
+    /// What an operator should know of this HDFS, with which everything works.
+    pub notes: Vec<String>,
 }
 
 /// Stores a local file as the object `path`. `progress` is told the bytes so far.
@@ -81,7 +83,9 @@ pub async fn put(
     namenode.check_transfer().await?;
     let old = vacant(namenode, &path, options.replace).await?;
     // Checks that there are enough DataNodes before anything is written.
-    let live = Datanodes::of(namenode.live_datanodes().await?, &BTreeSet::new());
+    let live = namenode.live_datanodes().await?;
+    let notes = notes::racks(&live).into_iter().collect();
+    let live = Datanodes::of(live, &BTreeSet::new());
     if let Some((_, layout)) = all.first() {
         live.place(&**code, layout, 0)?;
     }
@@ -135,6 +139,7 @@ pub async fn put(
         replaced: old.is_some(),
         refused: new.bad.iter().cloned().collect(),
         left,
+        notes,
     })
 }
 

@@ -292,8 +292,11 @@ pub struct Version {
     pub info: NamespaceInfo,
 }
 
+/// `release`: of Hadoop, like `3.4.3` (`softwareVersion`).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NamespaceInfo {
     #[prost(string, required, tag = "3")]
     pub pool: String,
+    #[prost(string, required, tag = "5")]
+    pub release: String,
 }

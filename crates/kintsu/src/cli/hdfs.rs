@@ -76,7 +76,7 @@ Examples:
         agents: bool,
     },
     /// Compare all internal blocks with their checksums and with each other: finds wrong bytes under valid checksums, which
-    /// HDFS cannot see. The exit code is 2 if something is wrong.
+    /// HDFS cannot see. The exit code is 2 if something is wrong, or lost.
     #[command(after_help = "Examples:\n  kintsu hdfs verify /warehouse\n  kintsu hdfs verify / --json")]
     Verify {
         /// Only files below this path.
@@ -94,7 +94,11 @@ Examples:
     /// Watch a cluster until Ctrl-C: which DataNodes are gone (seen after 10 s of silence or two refused connections), what is
     /// lost with them, and when each block is back, whoever rebuilt it. Changes nothing; a coordinator with agents repairs. Needs a
     /// superuser of HDFS.
-    #[command(after_help = "Examples:\n  kintsu hdfs watch\n  kintsu hdfs watch /warehouse --json | jq -c")]
+    #[command(after_help = "\
+Examples:
+  kintsu hdfs watch
+  kintsu hdfs watch /warehouse --json | jq -c
+  kintsu --coordinator 10.77.0.1:7400 hdfs watch --agents")]
     Watch {
         /// Only files below this path.
         #[arg(default_value = "/")]
@@ -102,6 +106,9 @@ Examples:
         /// Pause between two listings of the namespace; DataNodes and damaged groups are asked for every second.
         #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
         scan: Duration,
+        /// Ask the coordinator beside HDFS (--coordinator) who brought each block back: its agents, or somebody else.
+        #[arg(long)]
+        agents: bool,
     },
     /// Watch a cluster and repair it, also objects of `kintsu hdfs store`, with the agents beside its DataNodes: a DataNode counts as gone after 10 s of silence or
     /// two refused connections, its blocks are rebuilt along pipelines and handed over when the NameNode reports them

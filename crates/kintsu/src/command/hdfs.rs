@@ -49,7 +49,10 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
             }
             HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
             HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
-            HdfsCommand::Watch { path, scan } => hdfs_watch::run(&namenode, &path, scan, json).await,
+            HdfsCommand::Watch { path, scan, agents } => {
+                let coordinator = hdfs_daemons::coordinator_of(agents, &endpoint)?;
+                hdfs_watch::run(&namenode, &path, scan, coordinator, json).await
+            }
             HdfsCommand::Coordinator(_)
             | HdfsCommand::Agent(_)
             | HdfsCommand::Codec { .. }
@@ -123,7 +126,8 @@ fn show_status(found: &Status) -> anyhow::Result<()> {
             output::line(&format!("and {} more: --json lists all", found.at_risk.len() - SHOWN))?;
         }
     }
-    skipped(&found.skipped)
+    skipped(&found.skipped)?;
+    notes(&found.notes)
 }
 
 pub(super) fn numbers(indices: &[u8]) -> String {
@@ -135,6 +139,10 @@ pub(super) fn numbers(indices: &[u8]) -> String {
 
 pub(super) fn skipped(skipped: &[String]) -> anyhow::Result<()> {
     skipped.iter().try_for_each(|why| output::line(&format!("not judged: {why}")))
+}
+
+pub(super) fn notes(notes: &[String]) -> anyhow::Result<()> {
+    notes.iter().try_for_each(|text| output::line(&format!("note: {text}")))
 }
 
 /// What `kintsu hdfs get` reads.
@@ -253,14 +261,20 @@ pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow:
         return Ok(code);
     }
     output::line(&format!(
-        "{} {part}s, {} compared: {} with something wrong",
+        "{} {part}s, {} read and compared: {} with something wrong",
         found.groups,
         human(found.bytes),
         found.bad.len()
     ))?;
-    for BadGroup { path, group, unreadable, mismatches, suspects } in &found.bad {
+    for BadGroup { path, group, unreadable, lost, mismatches, suspects } in &found.bad {
         for (index, why) in unreadable {
             output::line(&format!("{path}, {part} {group}: block {index} cannot be read: {why}"))?;
+        }
+        if !lost.is_empty() {
+            output::line(&format!(
+                "{path}, {part} {group}: blocks {} are lost, more than its code bears",
+                numbers(lost)
+            ))?;
         }
         if let Some(first) = mismatches.first() {
             let who = match suspects[..] {
@@ -274,7 +288,9 @@ pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow:
         }
     }
     for group in &found.unproved {
-        output::line(&format!("{group}: nothing to compare with; no more blocks than needed are there"))?;
+        output::line(&format!(
+            "{group}: its blocks were not compared with each other; no more of them than needed are there"
+        ))?;
     }
     skipped(&found.skipped)?;
     Ok(code)

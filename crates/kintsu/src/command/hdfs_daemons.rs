@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use kintsu_agent::{Agent, AgentConfig};
 use kintsu_hdfs::beside::{self, Beside, Block, Event};
-use kintsu_hdfs::{Agents, DatanodeStore, NameNode};
+use kintsu_hdfs::{Agents, Coordinator, DatanodeStore, NameNode};
 use kintsu_store::{FileStore, StoreError};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -77,6 +77,7 @@ fn told(event: &Event) -> String {
         }
         Event::Dropped { block, why } => format!("{}: the rebuilt block was dropped: {why}", name(block)),
         Event::Failed { what, why } => format!("failed: {what}: {why}"),
+        Event::Note { text } => format!("note: {text}"),
         other => format!("{other:?}"),
     }
 }
@@ -90,13 +91,21 @@ fn refuse_tls(endpoint: &Endpoint) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The agents of the coordinator beside HDFS, if they were asked for.
-pub async fn asked(agents: bool, endpoint: &Endpoint) -> anyhow::Result<Option<Agents>> {
+/// The coordinator beside HDFS, if its agents were asked for.
+pub fn coordinator_of(agents: bool, endpoint: &Endpoint) -> anyhow::Result<Option<Coordinator>> {
     if !agents {
         return Ok(None);
     }
     refuse_tls(endpoint)?;
-    Ok(Some(Agents::of(&endpoint.coordinator, endpoint.token.as_deref()).await?))
+    Ok(Some(Coordinator::at(&endpoint.coordinator, endpoint.token.as_deref())?))
+}
+
+/// The agents of the coordinator beside HDFS, if they were asked for.
+pub async fn asked(agents: bool, endpoint: &Endpoint) -> anyhow::Result<Option<Agents>> {
+    Ok(match coordinator_of(agents, endpoint)? {
+        Some(coordinator) => Some(Agents::of(coordinator).await?),
+        None => None,
+    })
 }
 
 /// `kintsu hdfs agent`.

@@ -10,7 +10,7 @@ use kintsu_hdfs::NameNode;
 use kintsu_hdfs::objects::{self, Listed, Moved, ObjectStatus, PutOptions};
 
 use super::code::resolve;
-use super::hdfs::{Reading, get, numbers, repaired, show_repaired, show_verified, skipped};
+use super::hdfs::{Reading, get, notes, numbers, repaired, show_repaired, show_verified, skipped};
 use super::hdfs_daemons::asked;
 use super::{Context, job};
 use crate::cli::{Endpoint, HdfsPut, HdfsStore};
@@ -105,6 +105,7 @@ async fn put(
         output::line(&format!("{} DataNodes did not take blocks; others have them", written.refused.len()))?;
     }
     written.left.iter().try_for_each(|file| output::line(&format!("left of the old version: {file}")))?;
+    notes(&written.notes)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,6 +137,7 @@ async fn encode(
     ))?;
     show_moved(&done.moved)?;
     done.left.iter().try_for_each(|why| output::line(&format!("left: {why}")))?;
+    notes(&done.notes)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use kintsu_hdfs::{NameNode, Seen, watch};
+use kintsu_hdfs::{By, Coordinator, NameNode, Seen, watch};
 use tokio::sync::mpsc;
 
 use crate::output;
@@ -21,8 +21,14 @@ struct Line<'a> {
     seen: &'a Seen,
 }
 
-/// Prints what is seen until Ctrl-C.
-pub async fn run(namenode: &NameNode, path: &str, scan: Duration, json: bool) -> anyhow::Result<ExitCode> {
+/// Prints what is seen until Ctrl-C; with a coordinator also who brought blocks back.
+pub async fn run(
+    namenode: &NameNode,
+    path: &str,
+    scan: Duration,
+    coordinator: Option<Coordinator>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let (events, mut happens) = mpsc::channel(WAITING);
     let began = Instant::now();
     let print = async {
@@ -37,7 +43,7 @@ pub async fn run(namenode: &NameNode, path: &str, scan: Duration, json: bool) ->
     };
     // Whoever ends first ends the other.
     tokio::select! {
-        watched = watch(namenode, path, scan, &events) => watched?,
+        watched = watch(namenode, path, scan, coordinator.as_ref(), &events) => watched?,
         printed = print => printed?,
     }
     Ok(ExitCode::SUCCESS)
@@ -54,17 +60,25 @@ fn told(seen: &Seen) -> String {
              cannot be read",
             human(*bytes)
         ),
-        Seen::Repaired { path, group, index, bytes, datanode, lost_ms } => format!(
-            "{path}, group {group}, block {index} ({}) is back on {datanode} after {:.1} s",
-            human(*bytes),
-            *lost_ms as f64 / 1000.0
-        ),
+        Seen::Repaired { path, group, index, bytes, datanode, lost_ms, by } => {
+            let by = match by {
+                Some(By::Agents) => ", rebuilt by Kintsu's agents",
+                Some(By::Others) => ", by HDFS itself, a DataNode that came back or kintsu hdfs repair",
+                None => "",
+            };
+            format!(
+                "{path}, group {group}, block {index} ({}) is back on {datanode} after {:.1} s{by}",
+                human(*bytes),
+                *lost_ms as f64 / 1000.0
+            )
+        }
         Seen::Whole { blocks, bytes, lost_ms } => {
             let seconds = (*lost_ms as f64 / 1000.0).max(0.001);
             let rate = (*bytes as f64 / seconds) as u64;
             format!("{blocks} blocks ({}) are back after {seconds:.1} s: {}/s", human(*bytes), human(rate))
         }
         Seen::Failed { why } => format!("failed: {why}"),
+        Seen::Note { text } => format!("note: {text}"),
         other => format!("{other:?}"),
     }
 }

@@ -1,5 +1,6 @@
 //! Beside a real, stock HDFS: what is written by its own client is listed, read, verified and repaired.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 
@@ -192,22 +193,23 @@ fn with_block_tokens_blocks_are_read_and_handed_over() {
     assert_eq!(hdfs.get_sha(file.0), sha256(&file.1));
 }
 
+/// What is said when nothing can be asked of this NameNode.
+fn ask(address: &str) -> String {
+    let out = kintsu().args(["hdfs", "--namenode", address, "get", "/x", "-"]).output().unwrap();
+    assert!(!out.status.success());
+    text(&out)
+}
+
 #[test]
 fn what_is_no_namenode_is_said_to_be_none() {
-    let ask = |address: &str| {
-        let out = kintsu().args(["hdfs", "--namenode", address, "get", "/x", "-"]).output().unwrap();
-        assert!(!out.status.success());
-        text(&out)
-    };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let answering = std::thread::spawn(move || {
-        use std::io::{Read as _, Write as _};
         for answer in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"\xff\xff\xff\xffxxxx"] {
             let (mut stream, _) = listener.accept().unwrap();
             stream.read_exact(&mut [0; 8]).unwrap();
             stream.write_all(answer).unwrap();
-            // Until the client leaves: closed with unread bytes the connection would be reset, and the answer lost.
+            // Until the client leaves, as a server does that waits for more.
             let _ = stream.read_to_end(&mut Vec::new());
         }
     });
@@ -223,4 +225,44 @@ fn what_is_no_namenode_is_said_to_be_none() {
     alone.args(["--coordinator", &address.to_string(), "hdfs", "get", "/x", "-", "--agents"]);
     let alone = text(&alone.output().unwrap());
     assert!(alone.contains("expected the agents, from a coordinator beside HDFS"), "{alone}");
+}
+
+/// An answer of a NameNode that ends a connection: the class of an exception, and its message. Each is shorter than 128 bytes.
+fn refusal(class: &str, message: &str) -> Vec<u8> {
+    // Call -1; status 2, fatal; then both texts.
+    let mut header = vec![0x08, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x10, 2];
+    for (field, text) in [(0x22, class), (0x2a, message)] {
+        header.extend([field, text.len() as u8]);
+        header.extend(text.as_bytes());
+    }
+    let len = header.len();
+    let before = [&((len + 2) as u32).to_be_bytes()[..], &[len as u8 | 0x80, (len >> 7) as u8]].concat();
+    [before, header].concat()
+}
+
+#[test]
+fn kerberos_and_another_version_are_refused_in_words() {
+    let kerberos = (
+        "org.apache.hadoop.security.AccessControlException",
+        "SIMPLE authentication is not enabled.  Available:[TOKEN, KERBEROS]",
+        "authentication of this HDFS: expected SIMPLE, got Kerberos",
+    );
+    let version = (
+        "org.apache.hadoop.ipc.RPC$VersionMismatch",
+        "Server IPC version 10 cannot communicate with client version 9",
+        "version of this NameNode: expected Hadoop 3, got VersionMismatch: Server IPC version 10",
+    );
+    for (class, message, expected) in [kerberos, version] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 7]).unwrap();
+            // As Hadoop does it: the rest is not read, so that the connection is reset, maybe before the call is written.
+            stream.write_all(&refusal(class, message)).unwrap();
+        });
+        let said = ask(&address.to_string());
+        assert!(said.contains(expected), "{said}");
+        answering.join().unwrap();
+    }
 }

@@ -1,17 +1,32 @@
-//! Beside another store: what a reader asks the coordinator there.
+//! Beside another store: what those ask the coordinator there who read or watch.
 
 use serde::{Deserialize, Serialize};
 
 use super::NodeAddress;
 use crate::ClusterId;
 
-/// The agents that can read blocks now.
+/// The agents that can read blocks now, and what agents did lately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentsBeside {
     /// Their cluster, which callers of agents show.
     pub cluster: ClusterId,
     /// One for each node of the other store that is there and has an agent.
     pub agents: Vec<AgentBeside>,
+    /// The last blocks that agents brought into the other store since the coordinator's start; `None` from one that does not
+    /// tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Vec<CountedBeside>>,
+}
+
+/// A block that an agent brought into the other store, which counts it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedBeside {
+    /// Its id in the other store.
+    pub block: u64,
+    /// The node that has it, as that store names it.
+    pub beside: String,
+    /// Milliseconds since then.
+    pub age_ms: u64,
 }
 
 /// An agent beside a node of another store.
