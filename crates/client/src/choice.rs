@@ -78,6 +78,11 @@ impl Choice<'_> {
         if self.view.code.w() > FLAT_SUB_BLOCKS {
             return Ok(best);
         }
+        // No link carries more than all blocks of the stripe.
+        let most = (self.view.code.n() as u64 * (span.end - span.start)) as f64;
+        if most < NEGLIGIBLE_S * self.slowest() {
+            return Ok(best);
+        }
         let star_takes = self.time(&best, span)?;
         if star_takes < NEGLIGIBLE_S {
             return Ok(best);
@@ -106,6 +111,12 @@ impl Choice<'_> {
             (LayoutKind::Contiguous, None) => cell.clamp(64 << 10, MAX_SLICE_BYTES).min(best.into()),
         };
         Chosen { plan, slice_bytes: most.min(len).max(1) as u32, direct }
+    }
+
+    /// The rate of the slowest link, in bytes a second.
+    fn slowest(&self) -> f64 {
+        let rates = self.topology.rates.known().map(|(_, rate)| rate.get()).min();
+        rates.unwrap_or(USUAL_RATE) as f64
     }
 
     /// The predicted time in seconds.

@@ -1,6 +1,6 @@
 //! The parts of a run, and how they are connected: block writers for all lanes, and for each lane its sources, its
 //! edges and its executor. A hop of a chain is one task, so that a batch of slices passes it without a task
-//! switch; where several streams meet, each has its own task.
+//! switch; where several streams meet, each has its own task, unless all of them came with the call.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -146,6 +146,8 @@ impl Running {
         };
         let sinks = script.sinks.iter().map(outlet).collect();
         let hop = parts.len() <= 2 && script.fetches.len() <= 1 && script.sends.len() <= 1;
+        let is_here = |edge: &Edge| context.enclosed.frames(program.lane, edge.peer).is_some();
+        let together = hop || (!script.fetches.is_empty() && script.fetches.iter().all(is_here));
         let (verdict, tracker, node) = (self.verdict.clone(), self.tracker.clone(), self.node);
         let lane = Lane {
             node,
@@ -169,7 +171,7 @@ impl Running {
         }));
         // In the order in which a slice passes these parts.
         parts.append(&mut outgoing);
-        if hop {
+        if together {
             self.parts.spawn(join_all(parts));
         } else {
             for part in parts {

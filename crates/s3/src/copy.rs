@@ -9,7 +9,6 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::access::{AccessRequest, Caller, RequestContext};
-use crate::acl::Asked;
 use crate::body::Claims;
 use crate::entry::{self, Entry};
 use crate::error::{because, invalid};
@@ -71,19 +70,7 @@ impl Gateway {
         let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
         let input = request.input;
-        names::checked_key(&input.key)?;
-        put::refuse_encryption(
-            input.server_side_encryption.as_ref(),
-            input.sse_customer_algorithm.as_deref(),
-        )?;
-        let grants =
-            [input.grant_read, input.grant_read_acp, input.grant_write_acp, input.grant_full_control];
-        let asked = Asked::of_put(input.acl.as_ref(), grants);
-        let wanted = lock::Wanted {
-            mode: input.object_lock_mode,
-            until: input.object_lock_retain_until_date,
-            hold: input.object_lock_legal_hold_status,
-        };
+        let (asked, wanted) = put::protection!(input);
         let conditions = Conditions {
             if_match: input.copy_source_if_match,
             if_none_match: input.copy_source_if_none_match,

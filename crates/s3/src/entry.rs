@@ -227,6 +227,33 @@ pub(crate) fn algorithms() -> [&'static str; 5] {
     SUMS.map(|(name, _)| name)
 }
 
+/// Objects for tests.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use kintsu_wire::message::{Attributes, Encoding, ObjectInfo};
+
+    /// A stored object with these facts.
+    pub(crate) fn stored(
+        name: impl Into<String>,
+        size: u64,
+        facts: impl IntoIterator<Item = (String, String)>,
+    ) -> ObjectInfo {
+        let facts = facts.into_iter().collect();
+        ObjectInfo {
+            name: name.into(),
+            size,
+            code: String::new(),
+            encoding: Encoding::Online,
+            encoded: true,
+            stripes: 1,
+            created: 0,
+            checksum: None,
+            attributes: Attributes { facts, ..Attributes::default() },
+            id: 1,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,21 +263,7 @@ mod tests {
         let parts = [vec![8 << 20; 9_999], vec![5]].concat();
         let text = lengths(&parts);
         assert_eq!(text, "8388608*9999,5");
-        let info = ObjectInfo {
-            name: "s3/b/k".into(),
-            size: 5,
-            code: String::new(),
-            encoding: kintsu_wire::message::Encoding::Online,
-            encoded: true,
-            stripes: 1,
-            created: 0,
-            checksum: None,
-            attributes: kintsu_wire::message::Attributes {
-                facts: [(PARTS.to_owned(), text)].into(),
-                ..Default::default()
-            },
-            id: 7,
-        };
+        let info = fixture::stored("s3/b/k", 5, [(PARTS.to_owned(), text)]);
         assert_eq!(Entry(&info).parts(), Some(parts));
         assert_eq!(Entry(&info).version(), "null");
         assert_eq!(Entry(&info).etag(), "00000000000000070000000000000005-1");

@@ -305,7 +305,7 @@ impl Gateway {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kintsu_wire::message::{Attributes, ObjectInfo};
+    use kintsu_wire::message::ObjectInfo;
 
     fn from_now(seconds: i64) -> Timestamp {
         let by = Duration::from_secs(seconds.unsigned_abs());
@@ -326,18 +326,7 @@ mod tests {
             facts.insert(entry::LOCK.to_owned(), retained(mode.as_str(), &until).unwrap());
         }
         facts.extend(hold.map(|hold| (entry::HOLD.to_owned(), hold.to_owned())));
-        ObjectInfo {
-            name: "s3/b/k".into(),
-            size: 0,
-            code: String::new(),
-            encoding: kintsu_wire::message::Encoding::Online,
-            encoded: true,
-            stripes: 0,
-            created: 0,
-            checksum: None,
-            attributes: Attributes { facts, ..Attributes::default() },
-            id: 1,
-        }
+        entry::fixture::stored("s3/b/k", 0, facts)
     }
 
     #[test]

@@ -10,7 +10,6 @@ use s3s::crypto::{Checksum as _, Md5};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::acl::Asked;
 use crate::body::{Claims, hex, unhex};
 use crate::bucket::Bucket;
 use crate::delete::{TRIES, crowded};
@@ -105,19 +104,7 @@ impl Gateway {
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let input = request.input;
-        names::checked_key(&input.key)?;
-        put::refuse_encryption(
-            input.server_side_encryption.as_ref(),
-            input.sse_customer_algorithm.as_deref(),
-        )?;
-        let grants =
-            [input.grant_read, input.grant_read_acp, input.grant_write_acp, input.grant_full_control];
-        let asked = Asked::of_put(input.acl.as_ref(), grants);
-        let wanted = lock::Wanted {
-            mode: input.object_lock_mode,
-            until: input.object_lock_retain_until_date,
-            hold: input.object_lock_legal_hold_status,
-        };
+        let (asked, wanted) = put::protection!(input);
         let class = input.storage_class.as_ref().map(StorageClass::as_str);
         let headers = Headers {
             cache_control: input.cache_control,
@@ -539,18 +526,7 @@ mod tests {
 
     fn part(number: i32, bytes: &[u8]) -> ObjectInfo {
         let facts = BTreeMap::from([(entry::ETAG.to_owned(), hex(&Md5::checksum(bytes)))]);
-        ObjectInfo {
-            name: names::part("u", number),
-            size: bytes.len() as u64,
-            code: String::new(),
-            encoding: kintsu_wire::message::Encoding::Online,
-            encoded: true,
-            stripes: 1,
-            created: 0,
-            checksum: None,
-            attributes: Attributes { facts, ..Attributes::default() },
-            id: number as u64,
-        }
+        entry::fixture::stored(names::part("u", number), bytes.len() as u64, facts)
     }
 
     #[test]

@@ -12,7 +12,6 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::acl::Asked;
 use crate::body::{Claims, Digests, Intake, Watch};
 use crate::bucket::{Bucket, Versioning};
 use crate::entry::{self, Entry};
@@ -33,6 +32,26 @@ pub(crate) fn memory_of(len: Option<u64>) -> usize {
 
 /// Most bytes of an object that comes in one request.
 const MOST_BYTES: u64 = 5 << 30;
+
+/// Who may use an object that a request makes, and its lock. Refuses keys that cannot be, and encryption.
+macro_rules! protection {
+    ($input:ident) => {{
+        $crate::names::checked_key(&$input.key)?;
+        $crate::put::refuse_encryption(
+            $input.server_side_encryption.as_ref(),
+            $input.sse_customer_algorithm.as_deref(),
+        )?;
+        let grants =
+            [$input.grant_read, $input.grant_read_acp, $input.grant_write_acp, $input.grant_full_control];
+        let wanted = $crate::lock::Wanted {
+            mode: $input.object_lock_mode,
+            until: $input.object_lock_retain_until_date,
+            hold: $input.object_lock_legal_hold_status,
+        };
+        ($crate::acl::Asked::of_put($input.acl.as_ref(), grants), wanted)
+    }};
+}
+pub(crate) use protection;
 
 /// When an object may take its place.
 #[derive(Debug, Clone, Default)]
@@ -292,20 +311,11 @@ impl Gateway {
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let input = request.input;
-        names::checked_key(&input.key)?;
         if input.write_offset_bytes.is_some() {
             let text = "x-amz-write-offset-bytes: objects are written whole";
             return Err(because(S3ErrorCode::NotImplemented, text));
         }
-        refuse_encryption(input.server_side_encryption.as_ref(), input.sse_customer_algorithm.as_deref())?;
-        let grants =
-            [input.grant_read, input.grant_read_acp, input.grant_write_acp, input.grant_full_control];
-        let asked = Asked::of_put(input.acl.as_ref(), grants);
-        let wanted = lock::Wanted {
-            mode: input.object_lock_mode,
-            until: input.object_lock_retain_until_date,
-            hold: input.object_lock_legal_hold_status,
-        };
+        let (asked, wanted) = protection!(input);
         let class = input.storage_class.as_ref().map(StorageClass::as_str);
         let mut locks = wanted.facts(&bucket)?;
         lock::add_default(&bucket, &mut locks)?;
@@ -460,21 +470,7 @@ mod tests {
     fn conditions_compare_tags() {
         let tag = |text: &str| Some(ETagCondition::ETag(ETag::Strong(text.into())));
         let any = || Some(ETagCondition::Any);
-        let info = ObjectInfo {
-            name: "s3/b/k".into(),
-            size: 0,
-            code: String::new(),
-            encoding: kintsu_wire::message::Encoding::Online,
-            encoded: true,
-            stripes: 0,
-            created: 0,
-            checksum: None,
-            attributes: Attributes {
-                facts: [(entry::ETAG.to_owned(), "e".to_owned())].into(),
-                ..Attributes::default()
-            },
-            id: 1,
-        };
+        let info = entry::fixture::stored("s3/b/k", 0, [(entry::ETAG.to_owned(), "e".to_owned())]);
         let cases = [
             (None, None, true, true),
             (None, any(), false, true),

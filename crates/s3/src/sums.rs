@@ -149,7 +149,6 @@ fn shifted(value: u32, bytes: u64, polynomial: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::entry::note_sums;
-    use kintsu_wire::message::Attributes;
     use s3s::crypto::{Crc32, Crc32c};
 
     fn part(number: i32, bytes: &[u8]) -> ObjectInfo {
@@ -160,18 +159,7 @@ mod tests {
             ..Default::default()
         };
         note_sums(&mut facts, &sums);
-        ObjectInfo {
-            name: format!(".s3/part/u/{number:05}"),
-            size: bytes.len() as u64,
-            code: String::new(),
-            encoding: kintsu_wire::message::Encoding::Online,
-            encoded: true,
-            stripes: 1,
-            created: 0,
-            checksum: None,
-            attributes: Attributes { facts, ..Attributes::default() },
-            id: number as u64,
-        }
+        crate::entry::fixture::stored(format!(".s3/part/u/{number:05}"), bytes.len() as u64, facts)
     }
 
     #[test]

@@ -10,7 +10,7 @@ use kintsu_nbd::{Device, DeviceError, Extent, Limits, Listen, NbdError, Server};
 use serde_json::json;
 
 use super::interrupted;
-use super::serve::ready;
+use super::serve::{end, ready};
 use crate::cli::{Endpoint, Nbd};
 use crate::units::human;
 
@@ -76,24 +76,10 @@ async fn serve(args: &Nbd, token: Option<String>, volume: &Volume, json: bool) -
         code = interrupted() => code.map(|_| ()),
         lost = lost(volume) => Err(lost.into()),
     };
-    let connections = server.connections();
-    if connections > 0 {
-        eprintln!(
-            "kintsu: ending; requests of {connections} connections are finished ({} s at most, Ctrl-C skips it)",
-            args.wait.as_secs()
-        );
-    }
-    let answered = tokio::select! {
-        answered = server.shutdown(args.wait) => answered,
-        code = interrupted() => return code,
-    };
+    let late = end(server.connections(), args.wait, server.shutdown(args.wait)).await?;
     ended?;
-    if !answered {
-        eprintln!(
-            "kintsu: some requests were not answered within {} s; they may have been carried out or not",
-            args.wait.as_secs()
-        );
-        return Ok(ExitCode::FAILURE);
+    if let Some(code) = late {
+        return Ok(code);
     }
     volume.flush().await?;
     Ok(ExitCode::SUCCESS)

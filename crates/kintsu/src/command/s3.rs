@@ -7,7 +7,7 @@ use kintsu_s3::{Config, Keys, Limits, Listen, S3GatewayError, Server};
 use serde_json::json;
 
 use super::interrupted;
-use super::serve::ready;
+use super::serve::{end, ready};
 use crate::cli::{Endpoint, S3};
 
 /// Serves a cluster until Ctrl-C or SIGTERM.
@@ -56,20 +56,6 @@ async fn serve(server: Server, tls: bool, args: &S3, keys: &Keys, json: bool) ->
     );
     ready(json, about, &text)?;
     interrupted().await?;
-    let connections = server.connections();
-    if connections > 0 {
-        eprintln!(
-            "kintsu: ending; requests of {connections} connections are finished ({} s at most, Ctrl-C skips it)",
-            args.wait.as_secs()
-        );
-    }
-    let answered = tokio::select! {
-        answered = server.shutdown(args.wait) => answered,
-        code = interrupted() => return code,
-    };
-    if !answered {
-        eprintln!("kintsu: some requests were not answered within {} s", args.wait.as_secs());
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    let late = end(server.connections(), args.wait, server.shutdown(args.wait)).await?;
+    Ok(late.unwrap_or(ExitCode::SUCCESS))
 }

@@ -13,7 +13,7 @@ use kintsu_web::Page;
 use kintsu_wire::ClusterId;
 use serde_json::json;
 
-use super::{backup, page};
+use super::{backup, interrupted, page};
 use crate::cli::{AgentArgs, CoordinatorArgs, Endpoint, Rack, Up};
 use crate::launcher::Shape;
 use crate::output;
@@ -208,6 +208,32 @@ pub async fn serve_agent(
     }
     agent.shutdown().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends a server: the requests of its connections are finished within `wait`, unless Ctrl-C comes again. Returns the exit code
+/// if some were not.
+pub async fn end(
+    connections: usize,
+    wait: Duration,
+    shutdown: impl Future<Output = bool>,
+) -> anyhow::Result<Option<ExitCode>> {
+    let seconds = wait.as_secs();
+    if connections > 0 {
+        eprintln!(
+            "kintsu: ending; requests of {connections} connections are finished ({seconds} s at most, Ctrl-C skips it)"
+        );
+    }
+    let answered = tokio::select! {
+        answered = shutdown => answered,
+        code = interrupted() => return code.map(Some),
+    };
+    if answered {
+        return Ok(None);
+    }
+    eprintln!(
+        "kintsu: some requests were not answered within {seconds} s; they may have been carried out or not"
+    );
+    Ok(Some(ExitCode::FAILURE))
 }
 
 pub fn ready(as_json: bool, value: serde_json::Value, text: &str) -> anyhow::Result<()> {

@@ -35,6 +35,15 @@ impl Prices {
         (now + more).powi(self.power) - now.powi(self.power) + LINEAR * more
     }
 
+    /// The helpers with what each pays for its uplink and its disk, ascending.
+    pub fn of_helpers(&self, desk: &Desk<'_>, case: &Case, bytes: f64) -> Vec<(f64, usize)> {
+        let own = |link| self.rise(desk, link, 0.0, bytes);
+        let priced = |node: &usize| (own(desk.up(*node)) + own(desk.read(*node)), *node);
+        let mut helpers: Vec<(f64, usize)> = case.helpers.iter().map(priced).collect();
+        helpers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        helpers
+    }
+
     /// What a tree costs that carries `bytes` of each block; `also` as in [`Desk::links_of`].
     pub fn of(&self, desk: &Desk<'_>, tree: &Tree, also: &[usize], bytes: f64) -> f64 {
         let links = desk.links_of(tree, also, bytes).into_iter();
@@ -87,11 +96,7 @@ pub(super) fn search(
     if case.k == 0 || case.helpers.len() < case.k {
         return None;
     }
-    let up = |node: usize| {
-        prices.rise(desk, desk.up(node), 0.0, bytes) + prices.rise(desk, desk.read(node), 0.0, bytes)
-    };
-    let mut helpers: Vec<(f64, usize)> = case.helpers.iter().map(|node| (up(*node), *node)).collect();
-    helpers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let helpers = prices.of_helpers(desk, case, bytes);
     let place = |node: usize, children: usize| {
         let rise = prices.rise(desk, desk.down(node), children as f64 * bytes, bytes);
         rise * (1.0 + CROWDED * children as f64)

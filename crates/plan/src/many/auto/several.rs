@@ -67,11 +67,7 @@ fn cheapest(
     if case.k == 0 || case.helpers.len() < case.k {
         return None;
     }
-    let up = |node: usize| {
-        prices.rise(desk, desk.up(node), 0.0, bytes) + prices.rise(desk, desk.read(node), 0.0, bytes)
-    };
-    let mut helpers: Vec<(f64, usize)> = case.helpers.iter().map(|node| (up(*node), *node)).collect();
-    helpers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let helpers = prices.of_helpers(desk, case, bytes);
     let hubs = helpers.iter().map(|(_, node)| *node).chain([requestor]);
     let trees = hubs.map(|hub| {
         let mut set: Vec<usize> = helpers[..case.k].iter().map(|(_, node)| *node).collect();
