@@ -6,12 +6,14 @@
 mod beside;
 mod blocks;
 mod codec;
+mod copies;
 mod daemons;
 mod encoded;
 mod files;
 mod hazards;
 mod objects;
 mod pipelined;
+mod racks;
 mod reported;
 mod staged;
 mod unfit;
