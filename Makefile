@@ -5,7 +5,8 @@
 #                 ROUNDS=3 three times in a row, with SOAK=30 then 30 minutes of kills and returns (scripts/hdfs-test.sh)
 # make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend, and
 #                 how long a degraded read takes; RS-6-3 and RS-10-4 (or POLICY), or an
-#                 object of kintsu hdfs store under a CODE (rs:n=9,k=6); with PAGE=docs/hdfs.md it goes into that page too
+#                 object of kintsu hdfs store under a CODE (rs:n=9,k=6); with RACKS=3 in three racks; with PAGE=docs/hdfs.md it
+#                 goes into that page too
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
 # make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md (two hours at most)
 

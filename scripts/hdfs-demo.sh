@@ -6,9 +6,13 @@
 #   scripts/hdfs-demo.sh KINTSU
 #
 # KINTSU is the program. Settings, with what they are by default: RATE=500Mb/s (each link, both ways), POLICY=RS-6-3-1024k,
-# MIB=1536 (the file), BLOCK_MIB=64 (an internal block), NODES (DataNodes; one more than the policy's blocks), RECHECK_MS=20000 (HDFS
+# MIB=1536 (the file), BLOCK_MIB=64 (an internal block), RACKS=1, RACK_RATE (each rack's link to the core, both ways; unlimited),
+# NODES (DataNodes; for each rack one more than the policy's blocks), RECHECK_MS=20000 (HDFS
 # calls a DataNode dead after twice this and 30 s; its own default is 300000), METHODS="stock conventional ppr pipeline auto
 # auto+report" (the last one tells the NameNode after 10 s of silence: --report-after).
+#
+# With RACKS=3 hosts are in three racks, which the NameNode has from a table, and Kintsu from the NameNode. The rows also tell what went
+# out of racks, by the kernel's counters.
 #
 # With CODE (rs:n=9,k=6) the file is an object of `kintsu hdfs store` under this code. HDFS itself rebuilds nothing of it; the row "here" is
 # `kintsu hdfs store repair`, one process on the NameNode's host that decodes (METHODS="here conventional ppr pipeline auto auto+report"). Then
@@ -16,13 +20,14 @@
 # lost block of an encoded file is read (READS=no leaves out the reads).
 #
 # With PAGE (docs/hdfs.md) what is printed also goes into that page, between the lines <!-- hdfs-demo WHAT --> and <!-- end WHAT -->
-# where WHAT is the policy or the code, if the run comes to its end.
+# where WHAT is the policy or the code (and "in 3 racks"), if the run comes to its end.
 set -Eeuo pipefail
 
 kintsu=$(realpath "${1:?expected the program kintsu}")
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -n "${PAGE:-}" ]; then
     page=$PAGE what=${CODE:-${POLICY:-RS-6-3-1024k}} said=$(mktemp)
+    [ "${RACKS:-1}" = 1 ] || what="$what in $RACKS racks"
     trap 'rm -f "$said"' EXIT
     unset PAGE
     grep -qxF "<!-- hdfs-demo $what -->" "$page" || { echo "hdfs-demo.sh: expected a line <!-- hdfs-demo $what --> in $page" >&2; exit 1; }
@@ -45,7 +50,7 @@ if [ -n "${PAGE:-}" ]; then
     exit 0
 fi
 rate=${RATE:-500Mb/s} mib=${MIB:-1536} block_mib=${BLOCK_MIB:-64} code=${CODE:-} reads=${READS:-yes}
-recheck_ms=${RECHECK_MS:-20000} methods=${METHODS:-stock conventional ppr pipeline auto auto+report}
+racks=${RACKS:-1} recheck_ms=${RECHECK_MS:-20000} methods=${METHODS:-stock conventional ppr pipeline auto auto+report}
 if [ -n "$code" ]; then
     methods=${METHODS:-here conventional ppr pipeline auto auto+report}
     [[ $code =~ n=([0-9]+),k=([0-9]+) ]] || { echo "hdfs-demo.sh: expected a code like rs:n=9,k=6, got $code" >&2; exit 1; }
@@ -53,7 +58,7 @@ if [ -n "$code" ]; then
 fi
 policy=${POLICY:-RS-6-3-1024k}
 IFS=- read -r _ k m cell <<<"$policy"
-nodes=${NODES:-$((k + m + 1))} cell_bytes=$((${cell%k} << 10))
+nodes=${NODES:-$((k + m + racks))} cell_bytes=$((${cell%k} << 10))
 token=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
 lab=hdfs-demo-$$ namenode=10.77.1.1 work=$(mktemp -d)
 root=$work/hdfs
@@ -117,9 +122,17 @@ times() { awk "BEGIN{printf \"%.1f\", $1 / $2}"; }
 live() { [ "$(look status / --json | grep -c '"silent":{}')" = 1 ] && [ "$(hdfs client "$root" admin -report -live 2>/dev/null | grep -c '^Name:')" -ge "$nodes" ]; }
 
 "$here/hdfs.sh" fetch >/dev/null
-say "an HDFS with $nodes DataNodes on emulated hosts, links of $rate each (load of this machine: $(load))"
-"$kintsu" lab up --name "$lab" --nodes $((nodes + 1)) --racks 1 --rate "$rate" --detach >/dev/null
-hdfs prepare "$root" 9000 "dfs.namenode.heartbeat.recheck-interval=$recheck_ms" >/dev/null
+where= links=() topology=()
+[ -z "${RACK_RATE:-}" ] || links=(--rack-rate "$RACK_RATE")
+if [ "$racks" != 1 ]; then
+    where=" in $racks racks with links of ${RACK_RATE:-any rate}"
+    topology=(net.topology.node.switch.mapping.impl=org.apache.hadoop.net.TableMapping "net.topology.table.file.name=$work/racks")
+    # The lab deals hosts to racks in turn.
+    for ((i = 0; i <= nodes; i++)); do echo "10.77.1.$((i + 1)) /rack$((i % racks))"; done >"$work/racks"
+fi
+say "an HDFS with $nodes DataNodes on emulated hosts$where, links of $rate each (load of this machine: $(load))"
+"$kintsu" lab up --name "$lab" --nodes $((nodes + 1)) --racks "$racks" --rate "$rate" "${links[@]}" --detach >/dev/null
+hdfs prepare "$root" 9000 "dfs.namenode.heartbeat.recheck-interval=$recheck_ms" "${topology[@]}" >/dev/null
 start 0 namenode "$here/hdfs.sh" namenode "$root"
 datanode() { start "$1" "datanode$1" "$here/hdfs.sh" datanode "$root" 0 "dfs.datanode.data.dir=file://$root/data$1"; }
 for ((i = 1; i <= nodes; i++)); do datanode "$i"; done
@@ -170,18 +183,21 @@ agents() {
     for ((i = 1; i <= nodes; i++)); do wait_for test -s "$work/agent$i.out"; done
     sleep 6 # the coordinator waits for agents, and scans
 }
-# Bytes that each host has received and sent, a line a host; and what was moved since: MiB in all, and the most on one link one way.
-# Some programs awk print at most 2 GiB with %d.
+# Bytes that each host has received and sent, a line a host, and what went out of all racks; and what was moved since: MiB in all, the
+# most on one link one way, and out of racks. Some programs awk print at most 2 GiB with %d.
 traffic() {
     local i
     # shellcheck disable=SC2016
     for ((i = 0; i <= nodes; i++)); do
         on "$i" awk 'NR > 2 && $1 != "lo:" { in_bytes += $2; out += $10 } END { printf "%.0f %.0f\n", in_bytes, out }' /proc/net/dev
     done >"$work/traffic$1"
+    # shellcheck disable=SC2016
+    "$kintsu" lab exec "$lab" -- awk '$1 ~ /^r[0-9]+up:$/ { out += $10 } END { printf "%.0f\n", out }' /proc/net/dev >"$work/between$1"
 }
 moved() {
-    paste "$work/traffic0" "$work/traffic1" | awk '{ got = $3 - $1; sent = $4 - $2; sum += got
-        if (got > most) most = got; if (sent > most) most = sent } END { printf "%.0f %.0f\n", sum / 1048576, most / 1048576 }'
+    paste "$work/traffic0" "$work/traffic1" | awk -v between=$(($(cat "$work/between1") - $(cat "$work/between0"))) '
+        { got = $3 - $1; sent = $4 - $2; sum += got; if (got > most) most = got; if (sent > most) most = sent }
+        END { printf "%.0f %.0f %.0f\n", sum / 1048576, most / 1048576, between / 1048576 }'
 }
 no_agents() {
     for ((i = 1; i <= nodes; i++)); do stop TERM "agent$i"; done
@@ -199,8 +215,11 @@ back() {
 
 declare -A after=() since=() counted=()
 own_ms=630000
-printf '%-14s %7s %12s %14s %14s %14s %20s %10s %12s\n' "${code:-$policy}" blocks 'seen after' 'rebuilt after' 'HDFS knows' \
+# What all rows end with where there are racks.
+out_of_racks() { if [ "$racks" = 1 ]; then echo; else printf ' %12s\n' "$1"; fi; }
+printf '%-14s %7s %12s %14s %14s %14s %20s %10s %12s' "${code:-$policy}" blocks 'seen after' 'rebuilt after' 'HDFS knows' \
     'all counted' 'counted since known' 'MiB moved' 'on one link'
+out_of_racks 'out of racks'
 for method in $methods; do
     victim=1
     for ((i = 2; i <= nodes; i++)); do [ "$(blocks_on "$i")" -le "$(blocks_on "$victim")" ] || victim=$i; done
@@ -237,9 +256,10 @@ for method in $methods; do
         knows=$(seconds "$knows") took=$(seconds "${since[$method]}")
     fi
     [ "$method" != stock ] || traffic 1
-    read -r all most < <(moved)
-    printf '%-14s %7d %12s %14s %14s %14s %20s %10d %12d\n' "$method" "$lost" "$(seconds $((seen_at - killed_at)))" "$rebuilt" \
+    read -r all most between < <(moved)
+    printf '%-14s %7d %12s %14s %14s %14s %20s %10d %12d' "$method" "$lost" "$(seconds $((seen_at - killed_at)))" "$rebuilt" \
         "$knows" "$(seconds "${counted[$method]}")" "$took" "$all" "$most"
+    out_of_racks "$between"
     [ -n "$alone" ] || no_agents
     back "$victim"
 done

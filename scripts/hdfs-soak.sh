@@ -4,22 +4,24 @@
 #   scripts/hdfs-soak.sh MINUTES [SECONDS_BETWEEN_KILLS]
 #
 # A NameNode and 9 DataNodes on loopback, HDFS's own repair on as it always is; a coordinator of Kintsu, an agent beside each
-# DataNode, and a watch. One writer puts files under RS-3-2-1024k, one reader takes a random file by a stock client or by
-# `kintsu hdfs get` and compares SHA-256. Each time a random DataNode is killed (SIGKILL) or one comes back; at most two are away. At
+# DataNode, and a watch. Two writers put files under RS-3-2-1024k, two readers take a random file by a stock client or by
+# `kintsu hdfs get` and compare SHA-256. Each time a random DataNode is killed (SIGKILL) or one comes back; at most two are away. At
 # the end all come back: no file may be lost or different, no internal block may be missing or on two disks, and
 # `kintsu hdfs verify` must find nothing.
 #
-# The program is KINTSU_BIN, or the one of a release build; HDFS_VERSION chooses the release of HDFS. SOAK_SEED chooses sizes, files
-# and DataNodes. Ends with 0 if all of that holds, and leaves nothing behind; else it keeps the folder with all logs.
+# The program is KINTSU_BIN, or the one of a release build; HDFS_VERSION chooses the release of HDFS. SOAK_SEED chooses sizes
+# and DataNodes. Ends with 0 if all of that holds, and leaves nothing behind; else it keeps the folder with all logs. That of the NameNode
+# (namenode.err) has the changes of blocks: what was reported, called excess, and deleted where.
 set -euo pipefail
 minutes=${1:?"expected: scripts/hdfs-soak.sh MINUTES [SECONDS_BETWEEN_KILLS]"}
 every=${2:-20}
 here=$(realpath "$(dirname "$0")")
 program=$(realpath "${KINTSU_BIN:-$here/../${CARGO_TARGET_DIR:-target}/release/kintsu}")
-nodes=9 policy=RS-3-2-1024k patience=600
+nodes=9 policy=RS-3-2-1024k patience=600 users="writer1 writer2 reader1 reader2"
 folder=$(mktemp -d)
 root=$folder/hdfs
-RANDOM=${SOAK_SEED:-1}
+seed=${SOAK_SEED:-1}
+RANDOM=$seed
 HADOOP_USER_NAME=$(id -un)
 export HADOOP_USER_NAME
 unset KINTSU_TOKEN
@@ -46,7 +48,7 @@ finish() {
     local status=$? name
     trap - EXIT
     touch "$folder/over"
-    for name in writer reader; do end "$name" TERM; done
+    for name in $users; do end "$name" TERM; done
     for name in "${!pids[@]}"; do end "$name" KILL; done
     if [ "$status" = 0 ]; then rm -rf "$folder"; else echo "the logs are in $folder" >&2; fi
     exit "$status"
@@ -76,41 +78,42 @@ datanode() { start "datanode$1" "$here/hdfs.sh" datanode "$root" "$1"; }
 digest() { sha256sum | cut -d' ' -f1; }
 
 # Puts one file after the other; the names and digests of those that HDFS has taken go to the list. Puts that fail because too
-# many DataNodes went away under them are not on it.
+# many DataNodes went away under them are not on it. $1: the number of the writer.
 write_files() {
-    local number=0 bytes
+    local name number=0 bytes new=$folder/new$1
+    RANDOM=$((seed + $1))
     while [ ! -e "$folder/over" ]; do
-        number=$((number + 1)) bytes=$((RANDOM * 500 + RANDOM))
-        head -c "$bytes" /dev/urandom >"$folder/new"
-        if hdfs fs -Ddfs.blocksize=4194304 -put "$folder/new" "/soak/$number"; then
-            echo "$number $(digest <"$folder/new")" >>"$folder/list"
+        number=$((number + 1)) bytes=$((RANDOM * 500 + RANDOM)) name=$1-$number
+        head -c "$bytes" /dev/urandom >"$new"
+        if hdfs fs -Ddfs.blocksize=4194304 -put "$new" "/soak/$name"; then
+            echo "$name $(digest <"$new")" >>"$folder/list"
         else
-            echo "$number" >>"$folder/refused"
-            hdfs fs -rm -f -skipTrash "/soak/$number" "/soak/$number._COPYING_" || true
+            echo "$name" >>"$folder/refused"
+            hdfs fs -rm -f -skipTrash "/soak/$name" "/soak/$name._COPYING_" || true
         fi
     done
 }
 
 # Reads one random file after the other. A failed read is tried again, because a DataNode may go while it serves; what is
-# delivered is never wrong.
+# delivered is never wrong. $1: the number of the reader.
 read_files() {
-    local name sum got try
+    local name sum got try to=$folder/got$1
     while [ ! -e "$folder/over" ]; do
         read -r name sum < <(shuf -n 1 "$folder/list") || { sleep 1; continue; }
         for try in 1 2 3 4 5 6; do
             if [ $((RANDOM % 3)) = 0 ]; then
-                hdfs fs -cat "/soak/$name" >"$folder/got" && break
+                hdfs fs -cat "/soak/$name" >"$to" && break
             else
-                kintsu get "/soak/$name" "$folder/got" >/dev/null && break
+                kintsu get "/soak/$name" "$to" >/dev/null && break
             fi
             echo "$name $try" >>"$folder/retries"
             [ "$try" -lt 6 ] || { echo "$name cannot be read" >>"$folder/wrong"; return 1; }
             sleep 2
         done
-        got=$(digest <"$folder/got")
+        got=$(digest <"$to")
         [ "$got" = "$sum" ] || { echo "$name: expected $sum, got $got" >>"$folder/wrong"; return 1; }
         echo "$name" >>"$folder/reads"
-        rm -f "$folder/got"
+        rm -f "$to"
     done
 }
 count() { if [ -e "$folder/$1" ]; then wc -l <"$folder/$1"; else echo 0; fi; }
@@ -139,6 +142,9 @@ PYTHON
 "$here/hdfs.sh" prepare "$root" "$port" dfs.namenode.excess.redundancy.timeout-sec=30 \
     dfs.heartbeat.interval=1 dfs.namenode.heartbeat.recheck-interval=500 \
     dfs.namenode.redundancy.interval.seconds=1s dfs.blockreport.intervalMsec=10000 >/dev/null
+# Its log explains a block that is on two disks. Only the NameNode logs under this name; what it calls excess and has deleted, it tells
+# at this level only.
+echo 'log4j.logger.BlockStateChange=DEBUG' >>"$root/conf/log4j.properties"
 start namenode "$here/hdfs.sh" namenode "$root"
 for ((i = 0; i < nodes; i++)); do datanode "$i"; done
 until_done "the DataNodes" live
@@ -155,15 +161,17 @@ done
 for ((i = 0; i < nodes; i++)); do until_done "agent $i" test -s "$folder/agent$i.out"; done
 start watch "$program" --json hdfs --namenode "127.0.0.1:$port" watch /soak --scan 5s
 say "HDFS with $nodes DataNodes at 127.0.0.1:$port, an agent beside each; $minutes minutes"
-start writer write_files
-start reader read_files
+for i in 1 2; do
+    start "writer$i" write_files "$i"
+    start "reader$i" read_files "$i"
+done
 
 ends=$((SECONDS + minutes * 60)) kills=0
 away=()
 while [ "$SECONDS" -lt "$ends" ]; do
     sleep $((every / 2 + RANDOM % every))
     [ ! -e "$folder/wrong" ] || fail "$(cat "$folder/wrong")"
-    for name in coordinator watch namenode writer reader; do
+    for name in coordinator watch namenode $users; do
         kill -0 "${pids[$name]}" 2>/dev/null || fail "$name has ended: $(tail -n 3 "$folder/$name.err")"
     done
     if [ "${#away[@]}" = 2 ] || { [ "${#away[@]}" = 1 ] && [ $((RANDOM % 2)) = 0 ]; }; then
@@ -182,7 +190,7 @@ while [ "$SECONDS" -lt "$ends" ]; do
 done
 
 touch "$folder/over"
-for name in writer reader; do
+for name in $users; do
     wait "${pids[$name]}" || fail "$name: $(cat "$folder/wrong" 2>/dev/null) $(tail -n 3 "$folder/$name.err")"
     unset "pids[$name]"
 done

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs all tests. The last lines say what was compared with whose results, and what could not be tested because this
-# machine lacks something. Tests write `COMPARED: what` and `SKIPPED: why` directly to standard error, because cargo shows
-# output of print macros only for failed tests. With KINTSU_SKIP=never it is an error if something was skipped, except
-# for instructions that this processor does not have.
+# Runs all tests. The last lines say what was compared with whose results, what could not be tested because this
+# machine lacks something, and how long the tests beside a real HDFS took. Tests write `COMPARED: what` and `SKIPPED: why`
+# directly to standard error, because cargo shows output of print macros only for failed tests. With KINTSU_SKIP=never it is an
+# error if something was skipped, except for instructions that this processor does not have.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-said=$(mktemp)
+said=$(mktemp) results=$(mktemp)
 wheels=$(mktemp -d) building=
 summary() {
     local status=$?
@@ -23,8 +23,11 @@ summary() {
             [ "$status" != 0 ] || status=1
         fi
     fi
-    printf '\nnot run by this command:\n  beside a real HDFS what takes minutes (hazards of hand-overs and of waiting blocks, reported losses, the codec jar), the other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
-    rm -rf "$said" "$wheels"
+    # The results of test programs, on standard output, are in the order in which cargo says that they run.
+    awk 'FNR == NR { if (/^ *(Running|Doc-tests) /) { n++; if (/ tests\/hdfs\/main\.rs /) hdfs = n }; next }
+        /^test result: / && ++m == hdfs { sub(/.*finished in /, ""); print "\nbeside a real HDFS: " $0 ", of 480 s at most" }' "$said" "$results"
+    printf '\nnot run by this command:\n  beside a real HDFS what takes minutes (hazards of hand-overs, of waiting blocks and of other copies, reported losses, racks, the codec jar), the other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
+    rm -rf "$said" "$results" "$wheels"
     exit "$status"
 }
 trap summary EXIT
@@ -36,7 +39,7 @@ set -m
 nice -n 19 scripts/python-test.sh wheel "$wheels" >"$wheels/log" 2>&1 &
 building=$!
 set +m
-{ cargo test --workspace --locked 2>&1 >&3 | tee "$said" >&2; } 3>&1
+{ cargo test --workspace --locked 2>&1 >&3 | tee "$said" >&2; } 3>&1 | tee "$results"
 wait "$building" || { cat "$wheels/log" >&2; exit 1; }
 building=
 scripts/python-test.sh test "$wheels" | tee -a "$said"

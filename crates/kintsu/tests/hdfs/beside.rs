@@ -59,7 +59,7 @@ fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
     // The address is free only when the first one has ended.
     drop(watching);
     let (watching, _) = coordinator(&hdfs, &at);
-    hdfs.notice(1);
+    hdfs.reconfigure(1);
     wait("the NameNode to count the blocks", || watching.events("counted").len() >= all);
     assert_eq!(of(PATH, watching.events("staged")), Vec::<Value>::new(), "nothing was rebuilt twice");
     assert!(watching.events("counted").iter().all(|counted| counted["proved"] == json!(true)));

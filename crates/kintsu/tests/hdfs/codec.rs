@@ -1,5 +1,5 @@
-//! A code of Kintsu as a codec of a stock HDFS: its own clients write and read it, also degraded, and Kintsu repairs a lost
-//! block from its local group.
+//! Codes of Kintsu as codecs of a stock HDFS: its own clients write and read them, also degraded, and Kintsu repairs a lost
+//! block, that of an LRC from its local group. One of the codes is a user's own, as a cluster of Kintsu has it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,11 +10,17 @@ use kintsu_dag::BlockIndex;
 use serde_json::json;
 
 use crate::blocks::stored;
-use crate::daemons::{Hdfs, MIB, fetched, noise, sha256, text, wait};
+use crate::daemons::{Daemon, Hdfs, MIB, fetched, kintsu, noise, sha256, text, wait};
 
 const POLICY: &str = "AZURE-LRC-N16-K12-R6-12-4-1024k";
 const FILE: &str = "/lrc/file";
 const SHORT: &str = "/lrc/short";
+
+/// A code that no family here has, each of whose two parities has coefficients of its own.
+const OWN: &str = r#"{"name": "user:mine", "n": 5, "k": 3, "w": 1, "distance": 3,
+    "generator": ["010000", "000100", "000001", "010101", "010207"]}"#;
+const OWN_POLICY: &str = "MINE-3-2-1024k";
+const OWN_FILE: &str = "/mine/file";
 
 /// 16 for the blocks of a group, one to repair to.
 const NODES: u32 = 17;
@@ -33,7 +39,7 @@ fn stock_clients_use_an_lrc_and_kintsu_repairs_it_from_six_blocks() {
     let policies = out.path().join("policies.xml");
     hdfs.stock(&["ec", "-addPolicies", "-policyFile", policies.to_str().unwrap()]);
     hdfs.stock(&["ec", "-enablePolicy", "-policy", POLICY]);
-    hdfs.stock(&["fs", "-mkdir", "/lrc"]);
+    hdfs.stock(&["fs", "-mkdir", "/lrc", "/mine"]);
     hdfs.stock(&["ec", "-setPolicy", "-path", "/lrc", "-policy", POLICY]);
     hdfs.put_into("/lrc", 4 * MIB, &files);
     let read_by_all = |hdfs: &Hdfs| {
@@ -75,15 +81,50 @@ fn stock_clients_use_an_lrc_and_kintsu_repairs_it_from_six_blocks() {
     hdfs.stock(&["admin", "-safemode", "wait"]);
     hdfs.wait_each_index_once(&[FILE, SHORT]);
     read_by_all(&hdfs);
+    a_code_of_a_user_is_written_read_and_repaired(&mut hdfs);
 }
 
 /// Builds the jar and the policies.
 fn build(out: &Path) {
+    let mut coordinator = kintsu();
+    coordinator
+        .args(["coordinator", "--no-page", "--listen", "127.0.0.1:0", "--dir"])
+        .arg(out.join("kintsu"));
+    let coordinator = Daemon::start(coordinator);
+    let at = coordinator.lines.lock().unwrap()[0]["listen"].as_str().unwrap().to_owned();
+    let own = out.join("mine.json");
+    std::fs::write(&own, OWN).unwrap();
+    let registered = kintsu().args(["--coordinator", &at, "code", "register"]).arg(own).output().unwrap();
+    assert!(registered.status.success(), "{}", text(&registered));
     let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/hdfs-codec.sh"));
-    script.env("KINTSU_BIN", env!("CARGO_BIN_EXE_kintsu")).arg(out).arg("azure-lrc:n=16,k=12,r=6");
-    let built = script.output().unwrap();
+    script.env("KINTSU_BIN", env!("CARGO_BIN_EXE_kintsu")).env("KINTSU_COORDINATOR", at);
+    let built = script.arg(out).args(["azure-lrc:n=16,k=12,r=6", "user:mine"]).output().unwrap();
     assert!(built.status.success(), "{}", text(&built));
-    assert!(text(&built).contains(POLICY), "{}", text(&built));
+    let said = text(&built);
+    assert!(said.contains(POLICY) && said.contains(OWN_POLICY), "{said}");
+}
+
+/// The cluster of Kintsu that has the code is gone: the policy says it.
+fn a_code_of_a_user_is_written_read_and_repaired(hdfs: &mut Hdfs) {
+    let file = (OWN_FILE, noise(9 * MIB + 55, 53));
+    hdfs.stock(&["ec", "-enablePolicy", "-policy", OWN_POLICY]);
+    hdfs.stock(&["ec", "-setPolicy", "-path", "/mine", "-policy", OWN_POLICY]);
+    hdfs.put_into("/mine", 4 * MIB, std::slice::from_ref(&file));
+    let verified = hdfs.json(0, &["verify", OWN_FILE]);
+    assert_eq!((&verified["bad"], &verified["unproved"]), (&json!([]), &json!([])), "{verified}");
+    let (_, node, _) = stored(hdfs, OWN_FILE, 1);
+    hdfs.kill_datanode(node);
+    assert_eq!(hdfs.stock_sha(OWN_FILE), sha256(&file.1));
+    assert_eq!(hdfs.get_sha(OWN_FILE), sha256(&file.1));
+    hdfs.wait_live();
+    hdfs.wait_missing(OWN_FILE, |missing| missing == 1);
+    let repaired = hdfs.json(0, &["repair", OWN_FILE]);
+    assert_eq!(repaired["blocks"][0]["proved"], json!(true), "{repaired}");
+    assert_eq!(hdfs.json(0, &["verify", OWN_FILE])["bad"], json!([]));
+    hdfs.start_datanode(node);
+    hdfs.wait_live();
+    hdfs.wait_each_index_once(&[OWN_FILE]);
+    assert_eq!(hdfs.stock_sha(OWN_FILE), sha256(&file.1));
 }
 
 /// Block 8 is missing: of the group of blocks 6 to 11 and 15 the six others are read, and nothing else.

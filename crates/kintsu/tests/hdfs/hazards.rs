@@ -39,7 +39,7 @@ fn hazards_of_a_hand_over() {
 }
 
 /// Kills the DataNode with an index of the first group of a file, and waits until the NameNode reports it missing.
-fn lose(hdfs: &mut Hdfs, path: &str, index: u8) -> u32 {
+pub fn lose(hdfs: &mut Hdfs, path: &str, index: u8) -> u32 {
     let (_, node, _) = stored(hdfs, path, index);
     hdfs.kill_datanode(node);
     hdfs.wait_missing(path, |missing| missing > 0);
@@ -54,7 +54,7 @@ fn back(hdfs: &mut Hdfs, nodes: &[u32]) {
 }
 
 /// The DataNodes that got blocks, by number.
-fn targets(hdfs: &Hdfs, repaired: &Value) -> Vec<u32> {
+pub fn targets(hdfs: &Hdfs, repaired: &Value) -> Vec<u32> {
     let blocks = repaired["blocks"].as_array().unwrap();
     let to =
         blocks.iter().map(|block| block["handed_over"]["To"].as_str().unwrap_or_else(|| panic!("{block}")));

@@ -78,7 +78,7 @@ fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
     // The next coordinator finds what is staged.
     drop(watching);
     let (watching, _) = coordinator(&hdfs, &at);
-    hdfs.notice(1);
+    hdfs.reconfigure(1);
     wait("the NameNode to count the blocks", || watching.events("counted").len() >= lost);
     assert_eq!(watching.events("staged"), Vec::<Value>::new(), "nothing was rebuilt twice");
     assert!(watching.events("counted").iter().all(|counted| counted["proved"] == json!(true)));

@@ -94,6 +94,7 @@ fn files_change_and_the_namenode_fails_over(
     });
     assert!(watching.events("counted").is_empty());
     // While they wait:
+    let leaving = a_block_beside_a_datanode_that_leaves_goes_elsewhere(hdfs, watching);
     let more = hdfs.dir.path().join("more");
     std::fs::write(&more, noise(MIB, 36)).unwrap();
     hdfs.stock(&["fs", "-rm", "-skipTrash", DELETED]);
@@ -109,13 +110,15 @@ fn files_change_and_the_namenode_fails_over(
     files.retain(|(path, _)| *path != DELETED);
     hdfs.kill_namenode(1);
     hdfs.make_active(2);
-    hdfs.notice(2);
+    hdfs.reconfigure(2);
     wait("the blocks to be counted", || {
         let counted = watching.events("counted");
         let needed = lost.iter().filter(|path| **path != DELETED);
         let named = |path: &str| of(path, &counted).chain(of(NEW_NAME, &counted)).next().is_some();
         needed.into_iter().all(|path| named(path))
     });
+    let counted = watching.events("counted");
+    assert!(of(NEW_NAME, &counted).chain(of(RENAMED, &counted)).all(|event| event["datanode"] != leaving));
     let of_deleted = |events: Vec<Value>| events.iter().any(|event| event["group"] == json!(deleted));
     wait("the block of the deleted file to be dropped", || of_deleted(watching.events("dropped")));
     assert!(!of_deleted(watching.events("counted")));
@@ -123,7 +126,8 @@ fn files_change_and_the_namenode_fails_over(
     hdfs.start_datanode(node);
     hdfs.wait_live();
     hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
-    // Back to one that is slow to notice, when it knows where all blocks are.
+    // Back to one that is slow to notice, when it knows where all blocks are. Nobody is to leave for those that start from here on.
+    std::fs::write(hdfs.dir.path().join("exclude"), "").unwrap();
     hdfs.start_namenode(1);
     hdfs.wait_each_out_of_safe_mode();
     hdfs.kill_namenode(2);
@@ -131,6 +135,17 @@ fn files_change_and_the_namenode_fails_over(
     hdfs.start_namenode(2);
     hdfs.wait_live();
     hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+}
+
+/// The first DataNode beside which a block of RENAMED waits is decommissioned from now on. Returns its address.
+fn a_block_beside_a_datanode_that_leaves_goes_elsewhere(hdfs: &Hdfs, watching: &Daemon) -> Value {
+    let leaving = of(RENAMED, &watching.events("staged")).next().unwrap()["datanode"].clone();
+    std::fs::write(hdfs.dir.path().join("exclude"), format!("{}\n", leaving.as_str().unwrap())).unwrap();
+    hdfs.stock(&["admin", "-refreshNodes"]);
+    wait("the block to be staged elsewhere", || {
+        of(RENAMED, &watching.events("staged")).any(|event| event["datanode"] != leaving)
+    });
+    leaving
 }
 
 /// A NameNode that starts knows nothing of a DataNode that is gone: at once, the index is missing. The DataNode beside the

@@ -3,6 +3,7 @@
 //! the NameNode for, never for a time.
 
 mod counters;
+mod disks;
 mod kintsu;
 mod patience;
 mod ports;
@@ -39,13 +40,21 @@ pub const SETTINGS: &[&str] = &[
     "dfs.heartbeat.interval=1",
     "dfs.namenode.heartbeat.recheck-interval=500",
     "dfs.namenode.redundancy.interval.seconds=1s",
-    "dfs.namenode.replication.max-streams=0",
-    "dfs.namenode.replication.max-streams-hard-limit=0",
+    REPAIRS_NOTHING[0],
+    REPAIRS_NOTHING[1],
 ];
 
-/// With this the NameNodes call a DataNode dead after 2 x 500 ms + 10 x 60 s, until [`Hdfs::notice`] takes it back: what has to
+/// With this the NameNodes call a DataNode dead after 2 x 500 ms + 10 x 60 s, until [`Hdfs::reconfigure`] takes it back: what has to
 /// happen before they know of a loss may take as long as it takes. DataNodes still tell of themselves every second.
 const SLOW_TO_NOTICE: &str = "dfs.heartbeat.interval=60";
+
+/// With these HDFS itself repairs as it always does.
+const REPAIRS: [&str; 2] =
+    ["dfs.namenode.replication.max-streams=2", "dfs.namenode.replication.max-streams-hard-limit=4"];
+
+/// With these it does not, until [`Hdfs::reconfigure`] takes them back.
+const REPAIRS_NOTHING: [&str; 2] =
+    ["dfs.namenode.replication.max-streams=0", "dfs.namenode.replication.max-streams-hard-limit=0"];
 
 /// HDFS's own: it calls a DataNode dead after 2 x 300 s + 10 x 1 s here, so not in any of these tests.
 pub const AS_SLOW_AS_EVER: &str = "dfs.namenode.heartbeat.recheck-interval=300000";
@@ -60,40 +69,59 @@ pub struct Hdfs {
     asks: Runtime,
     calls: NameNode,
     pair: bool,
-    slow_to_notice: bool,
+    special: Special,
     /// Keeps other programs of tests from these ports.
     _claim: TcpListener,
     _turn: SemaphorePermit<'static>,
 }
 
+/// What not all clusters have.
+#[derive(Default)]
+struct Special {
+    /// On all class paths.
+    jar: Option<PathBuf>,
+    /// Settings with which NameNodes are started, besides those of the file, until [`Hdfs::reconfigure`].
+    at_first: Vec<&'static str>,
+    /// The racks of the DataNodes, by number.
+    racks: &'static [&'static str],
+}
+
 impl Hdfs {
     /// Starts it; `None`, said aloud, where Maven or Java cannot be had.
     pub fn start(nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("prepare", nodes, settings, None, false)
+        Self::start_as("prepare", nodes, settings, Special::default())
     }
 
     /// The same, whose NameNode is slow to notice losses.
     pub fn start_slow(nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("prepare", nodes, settings, None, true)
+        let special = Special { at_first: vec![SLOW_TO_NOTICE], ..Special::default() };
+        Self::start_as("prepare", nodes, settings, special)
     }
 
     /// The same with a jar on all class paths.
     pub fn start_with(jar: &Path, nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("prepare", nodes, settings, Some(jar), false)
+        let special = Special { jar: Some(jar.to_owned()), ..Special::default() };
+        Self::start_as("prepare", nodes, settings, special)
+    }
+
+    /// The same, which repairs by itself from [`Self::reconfigure`] on.
+    pub fn start_to_repair(nodes: u32, settings: &[&str]) -> Option<Self> {
+        let special = Special { at_first: REPAIRS_NOTHING.to_vec(), ..Special::default() };
+        Self::start_as("prepare", nodes, &[&REPAIRS[..], settings].concat(), special)
+    }
+
+    /// The same with a DataNode in each of these racks.
+    pub fn start_in_racks(racks: &'static [&'static str]) -> Option<Self> {
+        Self::start_as("prepare", racks.len() as u32, &[], Special { racks, ..Special::default() })
     }
 
     /// The same with two NameNodes that are slow to notice losses, the first of them active.
     pub fn start_pair(nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("pair", nodes, settings, None, true)
+        let special = Special { at_first: vec![SLOW_TO_NOTICE], ..Special::default() };
+        Self::start_as("pair", nodes, settings, special)
     }
 
-    fn start_as(
-        kind: &str,
-        nodes: u32,
-        settings: &[&str],
-        jar: Option<&Path>,
-        slow_to_notice: bool,
-    ) -> Option<Self> {
+    fn start_as(kind: &str, nodes: u32, settings: &[&str], special: Special) -> Option<Self> {
         if !fetched() {
             return None;
         }
@@ -104,9 +132,12 @@ impl Hdfs {
         let (claim, port) = free_ports(nodes + 2);
         let mut prepare = script();
         prepare.arg(kind).arg(dir.path()).arg(port.to_string()).args(SETTINGS).args(settings);
+        if !special.racks.is_empty() {
+            prepare.args(map_of_racks(dir.path(), special.racks));
+        }
         let prepared = prepare.output().unwrap();
         assert!(prepared.status.success(), "{}", text(&prepared));
-        if let Some(jar) = jar {
+        if let Some(jar) = &special.jar {
             std::fs::copy(jar, dir.path().join("jars").join(jar.file_name().unwrap())).unwrap();
         }
         let pair = kind == "pair";
@@ -114,7 +145,7 @@ impl Hdfs {
         let (namenodes, datanodes) = (BTreeMap::new(), BTreeMap::new());
         let (_claim, _turn) = (claim, turn);
         let mut hdfs =
-            Self { dir, port, nodes, namenodes, datanodes, asks, calls, pair, slow_to_notice, _claim, _turn };
+            Self { dir, port, nodes, namenodes, datanodes, asks, calls, pair, special, _claim, _turn };
         (1..=1 + u16::from(pair)).for_each(|i| hdfs.start_namenode(i));
         (0..nodes).for_each(|i| hdfs.start_datanode(i));
         if pair {
@@ -132,13 +163,22 @@ impl Hdfs {
     pub fn start_namenode(&mut self, i: u16) {
         let number = i.to_string();
         let mut args = vec!["namenode", &number];
-        args.extend(self.slow_to_notice.then_some(SLOW_TO_NOTICE));
+        args.extend(&self.special.at_first);
         let child = self.daemon(&format!("namenode{i}"), &args);
         assert!(self.namenodes.insert(i, child).is_none());
     }
 
     pub fn kill_namenode(&mut self, i: u16) {
         end(self.namenodes.remove(&i).unwrap());
+    }
+
+    /// Starts the only NameNode anew; it is slow to notice losses then.
+    pub fn restart_slow(&mut self) {
+        self.kill_namenode(1);
+        self.special.at_first.push(SLOW_TO_NOTICE);
+        self.start_namenode(1);
+        self.wait_live();
+        self.wait_each_out_of_safe_mode();
     }
 
     /// Makes one of a pair active, as soon as it answers.
@@ -158,15 +198,23 @@ impl Hdfs {
         });
     }
 
-    /// Has a NameNode that is slow to notice losses call DataNodes dead as soon as others do, until it is started again.
-    pub fn notice(&self, i: u16) {
+    /// Has a NameNode take the settings of the file, which all daemons have in common, instead of those that it was started with,
+    /// until it is started again. One that is slow to notice losses calls DataNodes dead as soon as others do then.
+    pub fn reconfigure(&self, i: u16) {
         let namenode = format!("127.0.0.1:{}", self.port + 2 * i - 2);
-        // It reads the file that all daemons have in common, and finds the shorter interval there.
         self.stock(&["admin", "-reconfig", "namenode", &namenode, "start"]);
     }
 
     pub fn start_datanode(&mut self, i: u32) {
-        let child = self.daemon(&format!("datanode{i}"), &["datanode", &i.to_string()]);
+        self.start_datanode_with(i, &[]);
+    }
+
+    /// The same with settings of its own.
+    pub fn start_datanode_with(&mut self, i: u32, settings: &[&str]) {
+        let (number, host) = (i.to_string(), format!("dfs.datanode.hostname={}", rack_host(i)));
+        let host = (!self.special.racks.is_empty()).then_some(&host[..]);
+        let args: Vec<&str> = ["datanode", &number].into_iter().chain(host).collect();
+        let child = self.daemon(&format!("datanode{i}"), &[&args[..], settings].concat());
         assert!(self.datanodes.insert(i, child).is_none());
     }
 
@@ -180,6 +228,11 @@ impl Hdfs {
 
     pub fn kill_datanode(&mut self, i: u32) {
         end(self.datanodes.remove(&i).unwrap());
+    }
+
+    /// The DataNodes that run.
+    pub fn running(&self) -> Vec<u32> {
+        self.datanodes.keys().copied().collect()
     }
 
     fn daemon(&self, log: &str, args: &[&str]) -> Child {
@@ -229,9 +282,14 @@ impl Hdfs {
 
     /// Puts files into a folder; their names there are the last parts of those given.
     pub fn put_into(&self, folder: &str, block_bytes: usize, files: &[(&str, Vec<u8>)]) {
+        self.put_with(&format!("dfs.blocksize={block_bytes}"), folder, files);
+    }
+
+    /// The same with a setting of the client.
+    pub fn put_with(&self, setting: &str, folder: &str, files: &[(&str, Vec<u8>)]) {
         let local = self.dir.path().join("local");
         std::fs::create_dir_all(&local).unwrap();
-        let mut args = vec!["fs".to_owned(), format!("-Ddfs.blocksize={block_bytes}"), "-put".to_owned()];
+        let mut args = vec!["fs".to_owned(), format!("-D{setting}"), "-put".to_owned()];
         for (name, bytes) in files {
             let path = local.join(Path::new(name).file_name().unwrap());
             std::fs::write(&path, bytes).unwrap();
@@ -317,26 +375,6 @@ impl Hdfs {
         (datanode.id.transfer_port - u32::from(self.port) - 10) / 3
     }
 
-    /// A block's file on a DataNode's disk, if it is there.
-    pub fn block_file(&self, i: u32, id: u64) -> Option<PathBuf> {
-        let name = format!("blk_{}", id as i64);
-        self.pool_folder(i, "finalized").and_then(|folder| find(&folder, &name))
-    }
-
-    /// The file of a block that a DataNode is receiving.
-    pub fn incoming_file(&self, i: u32, id: u64) -> Option<PathBuf> {
-        let file = self.pool_folder(i, "rbw")?.join(format!("blk_{}", id as i64));
-        file.exists().then_some(file)
-    }
-
-    /// A folder of the block pool on a DataNode's disk.
-    fn pool_folder(&self, i: u32, name: &str) -> Option<PathBuf> {
-        let current = self.dir.path().join(format!("data{i}/current"));
-        let pools = std::fs::read_dir(current).ok()?.flatten().map(|entry| entry.path());
-        let mut folders = pools.map(|pool| pool.join("current").join(name));
-        folders.find(|folder| folder.is_dir())
-    }
-
     /// A stock client: `fs`, `ec`, `admin`, `fsck`.
     pub fn client(&self, args: &[&str]) -> Output {
         script().arg("client").arg(self.dir.path()).args(args).output().unwrap()
@@ -404,23 +442,27 @@ fn end(mut child: Child) {
     let _ = child.wait();
 }
 
+/// The settings of a NameNode with a table of racks, and the table. All DataNodes on loopback have one address for the NameNode, so
+/// the table is of the names with which they are started; it is asked for addresses only where answers are remembered
+/// (`TableMapping` itself).
+fn map_of_racks(dir: &Path, racks: &[&str]) -> [String; 2] {
+    let table = dir.join("racks");
+    let lines = (0..).zip(racks).map(|(i, rack)| format!("{} {rack}\n", rack_host(i)));
+    std::fs::write(&table, lines.collect::<String>()).unwrap();
+    [
+        "net.topology.node.switch.mapping.impl=org.apache.hadoop.net.TableMapping$RawTableMapping".into(),
+        format!("net.topology.table.file.name={}", table.display()),
+    ]
+}
+
+/// The name of a DataNode in a cluster with racks. Nobody connects to it.
+fn rack_host(i: u32) -> String {
+    format!("127.0.0.{}", 11 + i)
+}
+
 fn addresses(port: u16, pair: bool) -> String {
     let other = if pair { format!(",127.0.0.1:{}", port + 2) } else { String::new() };
     format!("127.0.0.1:{port}{other}")
-}
-
-fn find(dir: &Path, name: &str) -> Option<PathBuf> {
-    for entry in std::fs::read_dir(dir).ok()?.flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            if let Some(found) = find(&path, name) {
-                return Some(found);
-            }
-        } else if entry.file_name() == *name {
-            return Some(path);
-        }
-    }
-    None
 }
 
 pub fn kintsu() -> Command {
