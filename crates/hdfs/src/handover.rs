@@ -175,7 +175,7 @@ pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<Stri
     // A block as long as any of the group; HDFS itself wants some blocks' room.
     let room = group.block_bytes(BlockIndex(0)).saturating_mul(2);
     let fits = |node: &&DatanodeInfo| {
-        node.admin_state.unwrap_or(0) == 0
+        node.in_service()
             && newest - node.last_update.unwrap_or(0) < SILENT_MS
             && node.remaining.unwrap_or(0) >= room
             && !held.contains(node.id.uuid.as_str())

@@ -2,9 +2,10 @@
 //!
 //! Each time the NameNode is asked first. If it lists the index on a DataNode that is not gone, the staged block is not needed.
 //! The block is compared with the rest of its group, once. If the NameNode lists the index on a DataNode that is gone, it does
-//! not know yet, and the block waits; or, after a time that the operator chose, it is told, as readers tell it of corrupt blocks. Only if it reports the index missing, and the DataNode beside the staged block has no
-//! index of the group, the agent writes the block there; and it counts when the NameNode lists it. Otherwise it
-//! is dropped, and rebuilt beside another DataNode.
+//! not know yet, and the block waits; or, after a time that the operator chose, it is told, as readers tell it of corrupt blocks.
+//! Only if it reports the index missing, and the DataNode beside the staged block is in service and has no index of the group, the
+//! agent writes the block there; and it counts when the NameNode lists it. Otherwise it is dropped, and rebuilt beside another
+//! DataNode.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +20,10 @@ use super::members::{Member, Staged};
 use super::rebuild::conduct;
 use super::{Block, Event, Shared};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
-use crate::proto::names::LocatedBlock;
+use crate::proto::names::{DatanodeInfo, LocatedBlock};
 use crate::store::HandOver;
 use crate::token::write_token;
-use crate::vigil::{address, unheard};
+use crate::vigil::{Gone, address, unheard};
 use crate::{Group, HdfsError};
 
 /// What is to be done with a staged block.
@@ -124,12 +125,12 @@ async fn judge(
         Compared::Sound { proved } => proved,
         Compared::Wrong(why) => return Ok(Verdict::Drop(why)),
     };
-    let held = now.holders.values().flatten();
-    if held.into_iter().any(|holder| address(&holder.datanode) == member.datanode) {
-        return Ok(Verdict::Elsewhere(format!("{} has another index of the group by now", member.datanode)));
-    }
-    if gone.contains_key(&member.datanode) {
-        return Ok(Verdict::Elsewhere(format!("{} is gone", member.datanode)));
+    let unfit = {
+        let memory = shared.memory();
+        unfit(&now, &member.datanode, &memory.live, &memory.gone)
+    };
+    if let Some(why) = unfit {
+        return Ok(Verdict::Elsewhere(why));
     }
     if !holders.is_empty() {
         // Its old copy will be deleted, so the new one has to be proved.
@@ -145,6 +146,19 @@ async fn judge(
         None => Verdict::Counted { proved },
         Some(verdict) => verdict,
     })
+}
+
+/// Why the DataNode beside a staged block can no longer have it; `None` if it can.
+fn unfit(group: &Group, datanode: &str, live: &[DatanodeInfo], gone: &Gone) -> Option<String> {
+    let mut holders = group.holders.values().flatten();
+    if holders.any(|holder| address(&holder.datanode) == datanode) {
+        return Some(format!("{datanode} has another index of the group by now"));
+    }
+    if gone.contains_key(datanode) {
+        return Some(format!("{datanode} is gone"));
+    }
+    let leaves = live.iter().any(|node| address(node) == datanode && !node.in_service());
+    leaves.then(|| format!("{datanode} is being decommissioned, or goes into maintenance"))
 }
 
 /// Tells the NameNode that a block is lost, if its DataNodes were not heard for as long as the operator chose.
@@ -222,4 +236,32 @@ async fn drop_staged(shared: &Shared, staged: &Staged, member: &Member) -> Resul
     shared.memory().dropped(staged);
     shared.members.unstage(staged.held.id);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tests::{datanode, held};
+
+    fn at(port: u16) -> DatanodeInfo {
+        datanode(([10, 0, 0, 1], port).into())
+    }
+
+    #[test]
+    fn a_datanode_that_leaves_is_gone_or_has_an_index_by_now_does_not_get_the_block() {
+        let (group, mut live) = (held([(0, at(1)), (1, at(2))]), vec![at(1), at(2), at(3), at(4)]);
+        let gone = Gone::from([("10.0.0.1:4".to_owned(), "it refuses connections".to_owned())]);
+        let why = |live: &[DatanodeInfo], datanode| unfit(&group, datanode, live, &gone);
+        assert!(why(&live, "10.0.0.1:2").unwrap().contains("has another index"));
+        assert!(why(&live, "10.0.0.1:4").unwrap().contains("is gone"));
+        assert_eq!(why(&live, "10.0.0.1:3"), None);
+        // Decommissioning, decommissioned, going into maintenance, in maintenance.
+        for state in 1..=4 {
+            live[2].admin_state = Some(state);
+            assert!(why(&live, "10.0.0.1:3").unwrap().contains("is being decommissioned"), "{state}");
+        }
+        live[2].admin_state = Some(0);
+        live[1].admin_state = Some(1);
+        assert_eq!(why(&live, "10.0.0.1:3"), None, "another one leaves");
+    }
 }
