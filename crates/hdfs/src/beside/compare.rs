@@ -162,7 +162,7 @@ pub(super) async fn wrong(
     // Recorded digests tell which blocks are wrong, also where no more than needed are left.
     let looked = match group.stored.is_some() {
         true => wrong_blocks(&stored).await,
-        false => disagreeing(stored.clone()).await,
+        false => disagreeing(stored).await.map(|left_out| left_out.into_keys().collect()),
     };
     let found = match looked {
         Ok(found) => found,

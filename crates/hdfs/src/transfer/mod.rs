@@ -160,8 +160,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::proto::transfer::{Checksum, PacketHeader, ReadBlock, ReadInfo};
 
-    /// The address of a DataNode of which blocks can be read from their first byte. `has` gives the bytes of one, or the exception that
-    /// it answers with.
+    /// The address of a DataNode of which blocks can be read from their first byte. `has` gives the bytes of one, or the exception
+    /// that it answers with.
     pub(crate) fn datanode(
         has: impl Fn(&ExtendedBlock) -> Result<Vec<u8>, String> + Send + 'static,
     ) -> SocketAddr {
