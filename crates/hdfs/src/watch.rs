@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::handover::{Now, refresh};
 use crate::objects::Records;
-use crate::vigil::{Gone, TICK, Vigil, holder, lost};
+use crate::vigil::{Gone, TICK, Vigil, lost, there};
 use crate::walk::groups;
 use crate::{Group, HdfsError, NameNode};
 
@@ -189,7 +189,7 @@ impl Picture {
         }
         for (id, since) in before.into_iter().filter(|(id, _)| !now.contains(id)) {
             let Some(group) = self.groups.get(&id.stripe.0) else { continue };
-            let Some(datanode) = holder(group, id.index, gone) else { continue };
+            let Some(datanode) = there(group, id.index, gone).next() else { continue };
             let bytes = group.block_bytes(id.index);
             if let Some((_, blocks, sum)) = &mut self.since {
                 (*blocks, *sum) = (*blocks + 1, *sum + bytes);
