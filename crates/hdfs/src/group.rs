@@ -292,9 +292,9 @@ pub fn transfer_address(datanode: &DatanodeInfo) -> Result<SocketAddr, HdfsError
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::proto::names::Policy;
+    use crate::proto::names::{DatanodeId, Policy};
 
     fn located(bytes: u64, indices: &[u8]) -> LocatedBlock {
         let block =
@@ -308,14 +308,29 @@ mod tests {
     }
 
     fn group(bytes: u64, indices: &[u8]) -> Result<Group, HdfsError> {
+        parsed(located(bytes, indices))
+    }
+
+    fn parsed(located: LocatedBlock) -> Result<Group, HdfsError> {
         let policy = Policy { id: 2, ..Policy::default() };
         let status = FileStatus { block_bytes: Some(4 << 20), ..FileStatus::default() };
-        let blocks = LocatedBlocks {
-            blocks: vec![located(bytes, indices)],
-            policy: Some(policy),
-            ..LocatedBlocks::default()
-        };
+        let blocks =
+            LocatedBlocks { blocks: vec![located], policy: Some(policy), ..LocatedBlocks::default() };
         Ok(Group::of("/f", &status, &blocks)?.remove(0))
+    }
+
+    /// A group of RS-3-2 and three cells that has these indices on these DataNodes.
+    pub(crate) fn held(holders: impl IntoIterator<Item = (u8, DatanodeInfo)>) -> Group {
+        let (indices, locations): (Vec<u8>, Vec<_>) = holders.into_iter().unzip();
+        parsed(LocatedBlock { locations, ..located(3 << 20, &indices) }).unwrap()
+    }
+
+    /// The DataNode with this address, in service.
+    pub(crate) fn datanode(address: SocketAddr) -> DatanodeInfo {
+        let (ip, uuid, transfer_port) =
+            (address.ip().to_string(), address.to_string(), address.port().into());
+        let id = DatanodeId { ip, uuid, transfer_port, ..DatanodeId::default() };
+        DatanodeInfo { id, ..DatanodeInfo::default() }
     }
 
     #[test]

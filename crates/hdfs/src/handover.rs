@@ -2,19 +2,21 @@
 //!
 //! Before each try the NameNode is asked again. The block is written only if its file and group are as they were, the
 //! NameNode reports the index missing and is not in safe mode; only to a live DataNode in service without any index of
-//! the group; and it counts only when the NameNode lists it. Otherwise another DataNode is tried.
+//! the group, by what the NameNode lists and by what the DataNode says itself; and it counts only when the NameNode lists it.
+//! Otherwise another DataNode is tried.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use kintsu_dag::BlockIndex;
 use tokio::time::{Instant, sleep};
 
 use crate::digest::Running;
-use crate::proto::names::DatanodeInfo;
+use crate::proto::names::{DatanodeInfo, ExtendedBlock, Token};
 use crate::status::{SILENT_MS, name};
-use crate::token::write_token;
-use crate::transfer::BlockWriter;
+use crate::token::{READ, token, write_token};
+use crate::transfer::{BlockWriter, Looked, look_for};
 use crate::{Group, HdfsError, NameNode, objects, transfer_address};
 
 /// How long the NameNode may take to list a block. DataNodes report a new block with the next heartbeat or earlier.
@@ -175,7 +177,7 @@ pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<Stri
     // A block as long as any of the group; HDFS itself wants some blocks' room.
     let room = group.block_bytes(BlockIndex(0)).saturating_mul(2);
     let fits = |node: &&DatanodeInfo| {
-        node.admin_state.unwrap_or(0) == 0
+        node.in_service()
             && newest - node.last_update.unwrap_or(0) < SILENT_MS
             && node.remaining.unwrap_or(0) >= room
             && !held.contains(node.id.uuid.as_str())
@@ -188,6 +190,28 @@ pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<Stri
     live.iter().filter(fits).min_by_key(order).cloned()
 }
 
+/// Another internal block of a group, and what permits reading it.
+type Mate = (BlockIndex, ExtendedBlock, Option<Token>);
+
+/// Refuses a DataNode that has another internal block of the group, or does not say that it has none. A DataNode that comes back
+/// is live before the NameNode knows its blocks; of two of a group on one DataNode it would see only one. This call blocks.
+fn alone(datanode: SocketAddr, mates: Vec<Mate>) -> Result<(), HdfsError> {
+    for (index, block, token) in mates {
+        let message = match look_for(datanode, &block, token) {
+            Ok(Looked::Absent) => continue,
+            Ok(Looked::There | Looked::FileGone) => {
+                "the DataNode has it, of which the NameNode may not know yet".to_owned()
+            }
+            Err(error) => format!("expected the DataNode to say that it has none, got {error}"),
+        };
+        let what = format!("internal block {} of the group", index.0);
+        return Err(HdfsError::NotHandedOver { what, message });
+    }
+    Ok(())
+}
+
+/// Writes the block to a DataNode that has no other one of the group. Blocks of objects are files of their own, and may be
+/// together.
 async fn write(
     namenode: &NameNode,
     group: &Group,
@@ -196,15 +220,21 @@ async fn write(
     file: &std::fs::File,
 ) -> Result<(), HdfsError> {
     let (address, block) = (transfer_address(target)?, group.block(index));
-    let token = match namenode.block_keys().await? {
-        Some(keys) => Some(write_token(&keys.current, namenode.user(), &block)?),
-        None => None,
-    };
+    let (key, user) = (namenode.block_keys().await?.map(|keys| keys.current), namenode.user());
+    let permit = key.as_ref().map(|key| write_token(key, user, &block)).transpose()?;
+    let mates = group.expected().filter(|mate| group.stored.is_none() && *mate != index);
+    let mates = mates.map(|mate| {
+        let block = group.block(mate);
+        let permit = key.as_ref().map(|key| token(key, user, &block, READ)).transpose()?;
+        Ok::<Mate, HdfsError>((mate, block, permit))
+    });
+    let mates: Vec<Mate> = mates.collect::<Result<_, _>>()?;
     let file = file.try_clone().map_err(|e| HdfsError::io("the rebuilt block", e))?;
     let writing = tokio::task::spawn_blocking(move || {
         use std::os::unix::fs::FileExt as _;
+        alone(address, mates)?;
         let (mut writer, mut piece) =
-            (BlockWriter::begin(address, &[], &block, token.as_ref(), false)?, vec![0; PIECE_BYTES]);
+            (BlockWriter::begin(address, &[], &block, permit.as_ref(), false)?, vec![0; PIECE_BYTES]);
         let (mut offset, len) = (0, block.bytes.unwrap_or(0));
         while offset < len {
             let some = (len - offset).min(PIECE_BYTES as u64) as usize;
@@ -250,7 +280,8 @@ async fn counted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::names::{DatanodeId, ExtendedBlock, FileStatus, LocatedBlock, LocatedBlocks, Policy};
+    use crate::proto::names::{DatanodeId, FileStatus, LocatedBlock, LocatedBlocks, Policy};
+    use crate::transfer;
 
     fn datanode(number: u32, rack: &str, remaining: u64) -> DatanodeInfo {
         let id = DatanodeId { uuid: format!("u{number}"), transfer_port: number, ..DatanodeId::default() };
@@ -283,5 +314,37 @@ mod tests {
         live[1].last_update = Some(100_000);
         live[1].remaining = Some((2 << 20) - 1);
         assert_eq!(chosen(&live, &[]), None, "not a full one");
+    }
+
+    #[test]
+    fn a_datanode_gets_no_block_if_it_has_another_of_the_group_or_does_not_say() {
+        let none = |block: &ExtendedBlock| -> Result<Vec<u8>, String> {
+            Err(format!("org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException: for {}", block.id))
+        };
+        // None of the group; block 4; block 4 of an older generation, or coming; block 4, but its file is gone.
+        let answers: [(Result<Vec<u8>, &str>, &str); 4] = [
+            (Ok(vec![1; 700]), "the DataNode has it"),
+            (Err("java.io.IOException: Replica gen stamp < block genstamp"), "expected the DataNode to say"),
+            (Err("java.io.IOException: Replica is not readable"), "got DataNode"),
+            (Err("java.io.FileNotFoundException: BlockId -12 is not valid."), "the DataNode has it"),
+        ];
+        let mates = || -> Vec<Mate> {
+            let of = |index: u8| {
+                let id = (-16 + i64::from(index)) as u64;
+                (BlockIndex(index), ExtendedBlock { id, generation: 1001, ..ExtendedBlock::default() }, None)
+            };
+            vec![of(0), of(3), of(4)]
+        };
+        alone(transfer::tests::datanode(none), mates()).unwrap();
+        for (answer, why) in answers {
+            let asked = transfer::tests::datanode(move |block| match block.id as i64 {
+                -12 => answer.clone().map_err(str::to_owned),
+                _ => none(block),
+            });
+            let error = alone(asked, mates()).unwrap_err().to_string();
+            assert!(error.contains("internal block 4 of the group") && error.contains(why), "{error}");
+        }
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert!(alone(nobody, mates()).unwrap_err().to_string().contains("internal block 0"));
     }
 }

@@ -1,8 +1,9 @@
 //! Rebuilding internal blocks that the NameNode reports missing, one group after the other in this process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kintsu_dag::BlockIndex;
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_wire::message::{Fault, FaultKind};
 
 use crate::blocks::GroupBlocks;
 use crate::handover::{HandedOver, Now, hand_over, refresh};
@@ -71,16 +72,26 @@ pub async fn repair(
             Err(error) if error.no_namenode() || matches!(error, HdfsError::Denied { .. }) => {
                 return Err(error);
             }
-            Err(error) => repaired.failed.push(error.to_string()),
+            Err(error) => repaired.failed.push(named(&group, &error)),
         }
     }
     Ok(repaired)
 }
 
+/// An error in the work on a group as it is told: with the group, where it does not name it itself.
+pub(crate) fn named(group: &Group, error: &HdfsError) -> String {
+    match error {
+        HdfsError::Parity(_) | HdfsError::Changed { .. } | HdfsError::NotHandedOver { .. } => {
+            error.to_string()
+        }
+        other => format!("{group}: {other}"),
+    }
+}
+
 /// Rebuilds what a group lost, and hands it over.
 ///
 /// # Errors
-/// `Parity` for blocks that contradict each other, `Plan` for too few; those of calls. What was not handed over is in `repaired`.
+/// `Parity` for blocks that contradict each other, and for too few; those of calls. What was not handed over is in `repaired`.
 pub(crate) async fn repair_group(
     namenode: &NameNode,
     group: &Group,
@@ -109,7 +120,7 @@ pub(crate) async fn repair_group(
                     handed_over,
                     read: examined.read.iter().map(|index| index.0).collect(),
                     proved: !examined.surplus.is_empty() || now.digest(index).is_some(),
-                    left_out: left_out.iter().map(|index| index.0).collect(),
+                    left_out: left_out.keys().map(|index| index.0).collect(),
                 };
                 progress(&block);
                 repaired.blocks.push(block);
@@ -123,11 +134,14 @@ pub(crate) async fn repair_group(
     Ok(())
 }
 
-/// The present blocks that cannot be read, or contradict the others.
+/// Blocks that were left out, each with what is wrong with it.
+pub(crate) type LeftOut = BTreeMap<BlockIndex, Fault>;
+
+/// The present blocks that cannot be read, or contradict the others (`Mismatch`).
 ///
 /// # Errors
 /// As [`rebuild`].
-pub(crate) async fn disagreeing(group: Group) -> Result<BTreeSet<BlockIndex>, HdfsError> {
+pub(crate) async fn disagreeing(group: Group) -> Result<LeftOut, HdfsError> {
     rebuild(group, &[]).await.map(|(_, left_out)| left_out)
 }
 
@@ -135,41 +149,87 @@ pub(crate) async fn disagreeing(group: Group) -> Result<BTreeSet<BlockIndex>, Hd
 /// only these are read: that is what such codes are for, and nothing confirms the result then.
 ///
 /// # Errors
-/// `Parity` if the blocks contradict each other and it cannot be known which is wrong; those of [`examine`].
-pub(crate) async fn rebuild(
-    group: Group,
-    missing: &[BlockIndex],
-) -> Result<(Examined, BTreeSet<BlockIndex>), HdfsError> {
+/// `Parity` if too few blocks can be read, or if they contradict each other and it cannot be known which is wrong, both with the
+/// reasons of those that were left out; `Run` for what is no block's fault; `Io` for the files.
+pub(crate) async fn rebuild(group: Group, missing: &[BlockIndex]) -> Result<(Examined, LeftOut), HdfsError> {
     let blocks = GroupBlocks::of(group);
     let group = blocks.group();
-    let mut without = BTreeSet::new();
+    let mut left_out = LeftOut::new();
     loop {
+        let without: BTreeSet<_> = left_out.keys().copied().collect();
         let unread = without.union(&far(group, &without, missing)).copied().collect();
         match examine(&blocks, &unread, missing).await {
-            Ok(examined) if examined.mismatches.is_empty() => return Ok((examined, without)),
+            Ok(examined) if examined.mismatches.is_empty() => return Ok((examined, left_out)),
             Ok(examined) => {
                 let (source, places) = (blocks.clone(), examined.mismatches);
                 let looking = tokio::task::spawn_blocking(move || suspects(&source, &places)).await;
                 let found = looking.map_err(|e| HdfsError::io("looking for the wrong block", e.into()))??;
-                let one = found.iter().next().copied().filter(|_| found.len() == 1 && without.is_empty());
+                let one = found.iter().next().copied().filter(|_| found.len() == 1 && left_out.is_empty());
                 match one {
-                    Some(culprit) => _ = without.insert(culprit),
+                    Some(culprit) => _ = left_out.insert(culprit, contradicts(group, culprit)),
                     None => {
                         let list: Vec<u8> = found.iter().map(|index| index.0).collect();
                         return Err(HdfsError::Parity(format!(
                             "{group}: its blocks contradict each other under valid checksums, and any of {list:?} may \
-                             be the wrong one; nothing was handed over"
+                             be the wrong one; nothing was handed over{}",
+                            reasons(&left_out)
                         )));
                     }
                 }
             }
             Err(HdfsError::Run(fault)) => {
-                let unreadable = fault.block.filter(|block| without.insert(block.index));
-                if unreadable.is_none() {
-                    return Err(HdfsError::Run(fault));
-                }
+                let unreadable = fault.block.filter(|block| !left_out.contains_key(&block.index));
+                let Some(block) = unreadable else { return Err(HdfsError::Run(fault)) };
+                left_out.insert(block.index, *fault);
+            }
+            Err(HdfsError::Plan(error)) => {
+                return Err(HdfsError::Parity(format!("{group}: {error}{}", reasons(&left_out))));
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+fn contradicts(group: &Group, index: BlockIndex) -> Fault {
+    let block = Some(BlockId { stripe: StripeId(group.id), index });
+    let detail = "it contradicts the other blocks under valid checksums".to_owned();
+    Fault { kind: FaultKind::Mismatch, node: NodeId::CLIENT, block, detail }
+}
+
+/// Why blocks were left out, as the end of a message.
+fn reasons(left_out: &LeftOut) -> String {
+    let one =
+        |(index, fault): (&BlockIndex, &Fault)| format!("; left out block {}: {}", index.0, fault.detail);
+    left_out.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tests::{datanode, held};
+    use crate::transfer;
+
+    #[tokio::test]
+    async fn what_cannot_be_rebuilt_is_told_with_its_group_and_why_blocks_were_left_out() {
+        let asked =
+            transfer::tests::datanode(|block| Err(format!("java.io.IOException: worn {}", block.id as i64)));
+        // Block 4 is lost, and no other one can be read.
+        let group = held((0..4).map(|index| (index, datanode(asked))));
+        let error = rebuild(group.clone(), &[BlockIndex(4)]).await.unwrap_err();
+        let told = named(&group, &error);
+        assert!(told.starts_with("/f, group -16: cannot rebuild"), "{told}");
+        assert_eq!(told.matches("/f, group -16").count(), 1, "{told}");
+        let left_out = (0..4).filter(|index| told.contains(&format!("; left out block {index}: ")));
+        let reasons = (0..4).filter(|index| told.contains(&format!("worn {}", index - 16)));
+        assert_eq!((left_out.count(), reasons.count()), (2, 2), "then too few are left to go on: {told}");
+    }
+
+    #[test]
+    fn an_error_names_the_group_once() {
+        let group = held([]);
+        let refused = HdfsError::Unsupported { what: "x".into(), expected: "a".into(), got: "b".into() };
+        assert_eq!(named(&group, &refused), "/f, group -16: x: expected a, got b");
+        let named_already = HdfsError::Changed { what: group.to_string(), change: "it is gone".into() };
+        assert_eq!(named(&group, &named_already), "/f, group -16: it is gone; nothing was handed over");
     }
 }

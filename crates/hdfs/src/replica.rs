@@ -35,8 +35,9 @@ impl Replica {
     /// The block in one of these directories.
     ///
     /// # Errors
-    /// `NotFound`; `Stale` for another generation stamp; `Corrupt` for a `.meta` file that is none or has another kind of
-    /// checksums; `Io`.
+    /// `NotFound`; `Stale` for another generation stamp; `Corrupt` for a file that was cut, by the number of its checksums and
+    /// the last of them, and for a `.meta` file without a head; `Invalid` for directories that cannot be read, and for `.meta`
+    /// files or checksums of another kind: the block may be as its DataNode wrote it.
     pub fn open(directories: &[PathBuf], id: BlockId, generation: Generation) -> Result<Self, StoreError> {
         let Some((data, sums, stamp)) = find(directories, id)? else {
             return Err(StoreError::NotFound { id });
@@ -62,15 +63,29 @@ impl Replica {
             unit_bytes: u32::from_be_bytes([head[3], head[4], head[5], head[6]]),
         };
         let what = || format!("block {}", block_id(id));
+        let unknown =
+            |what, expected: &str, got| StoreError::Invalid { what, expected: expected.into(), got };
         if version != META_VERSION {
-            return Err(corrupt("the version of its .meta file", "1", version.to_string()));
+            return Err(unknown("version of a .meta file", "1", version.to_string()));
         }
         let unit = supported(&what, &sum)
-            .map_err(|e| corrupt("the checksums of its .meta file", "CRC32C", e.to_string()))?;
-        let len = data.metadata().map_err(|e| corrupt("its length", "a file", e.to_string()))?.len();
+            .map_err(|e| unknown("checksums of a .meta file", "CRC32C", e.to_string()))?;
+        let bytes_of =
+            |file: &File| file.metadata().map_err(|e| corrupt("its length", "a file", e.to_string()));
+        let (len, sum_bytes) = (bytes_of(&data)?.len(), bytes_of(&sums)?.len().saturating_sub(META_HEAD));
+        if len.div_ceil(unit as u64) != sum_bytes / 4 {
+            let expected = format!("{} units of {unit} bytes, as it has checksums", sum_bytes / 4);
+            return Err(corrupt("its length", &expected, format!("{len} bytes")));
+        }
         // The digest of Kintsu's own blocks is not known here: all zeros are compared with nothing.
         let meta = BlockMeta { id, generation, len, unit_bytes: unit as u32, digest: Digest([0; 16]) };
-        Ok(Self { meta, data, sums, read: 0 })
+        let mut replica = Self { meta, data, sums, read: 0 };
+        // A file that was cut within its last unit has as many units as before.
+        if let Some(last) = len.checked_sub(1) {
+            replica.read_at(last, &mut [0])?;
+            replica.read = 0;
+        }
+        Ok(replica)
     }
 }
 
@@ -290,6 +305,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_cut_is_damaged_and_one_as_long_as_its_checksums_is_not() {
+        let bytes: Vec<u8> = (0..1300u32).map(|i| (i * 7) as u8).collect();
+        for len in [1299, 1025, 1024, 700, 0, 1301, 1537] {
+            let dir = written(&bytes, &CRC32C_OF_512);
+            let directories = [dir.path().to_owned()];
+            let file = File::options().write(true).open(find(&directories, ID).unwrap().unwrap().0).unwrap();
+            file.set_len(len).unwrap();
+            let error = Replica::open(&directories, ID, Generation(1001)).err().unwrap();
+            assert!(error.is_rot(), "{len}: {error}");
+        }
+        for len in [1300, 1024, 0] {
+            let dir = written(&bytes[..len], &CRC32C_OF_512);
+            let replica = Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).unwrap();
+            assert_eq!((replica.meta().len, replica.bytes_read()), (len as u64, 0));
+        }
+        let dir = written(&[], &CRC32C_OF_512[..3]);
+        let error = Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).err().unwrap();
+        assert!(error.is_rot(), "the .meta file was cut: {error}");
+    }
+
+    #[test]
     fn what_is_not_the_block_is_refused() {
         let dir = written(&[1; 10], &CRC32C_OF_512);
         let directories = [dir.path().to_owned()];
@@ -302,7 +338,8 @@ mod tests {
         ));
         for head in [[0, 2, 2, 0, 0, 2, 0], [0, 1, 1, 0, 0, 2, 0], [0, 1, 2, 0, 0, 0, 0]] {
             let dir = written(&[1; 10], &head);
-            assert!(Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).is_err(), "{head:?}");
+            let error = Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).err().unwrap();
+            assert!(!error.is_rot(), "nothing is wrong with the block: {head:?}: {error}");
         }
         let none = Replica::open(&[dir.path().join("none")], ID, Generation(1001));
         assert!(matches!(none, Err(StoreError::NotFound { .. })));

@@ -17,6 +17,9 @@ const GOOD_FOR: Duration = Duration::from_secs(600);
 /// What permits writing a block.
 const WRITE: &[&str] = &["WRITE"];
 
+/// What permits reading a block.
+pub(crate) const READ: &[&str] = &["READ"];
+
 /// What permits having a DataNode fetch a block from another one.
 pub(crate) const MOVE: &[&str] = &["COPY", "REPLACE"];
 

@@ -131,14 +131,14 @@ fn gone(live: &[DatanodeInfo], refused: &BTreeMap<String, u32>) -> Gone {
 
 /// The indices of a group that no DataNode has which is not gone.
 pub(crate) fn lost(group: &Group, gone: &Gone) -> Vec<BlockIndex> {
-    group.expected().filter(|index| holder(group, *index, gone).is_none()).collect()
+    group.expected().filter(|index| there(group, *index, gone).next().is_none()).collect()
 }
 
-/// A DataNode that has the index and is not gone.
-pub(crate) fn holder(group: &Group, index: BlockIndex, gone: &Gone) -> Option<String> {
+/// The DataNodes that have the index and are not gone.
+pub(crate) fn there(group: &Group, index: BlockIndex, gone: &Gone) -> impl Iterator<Item = String> {
     let holders = group.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
-    let mut addresses = holders.iter().map(|holder| address(&holder.datanode));
-    addresses.find(|datanode| !gone.contains_key(datanode))
+    let addresses = holders.iter().map(|holder| address(&holder.datanode));
+    addresses.filter(move |datanode| !gone.contains_key(datanode))
 }
 
 #[cfg(test)]

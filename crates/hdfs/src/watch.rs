@@ -13,7 +13,7 @@ use crate::agents::Coordinator;
 use crate::credit::{Back, By, Credit};
 use crate::handover::{Now, refresh};
 use crate::objects::Records;
-use crate::vigil::{Gone, TICK, Vigil, holder, lost};
+use crate::vigil::{Gone, TICK, Vigil, lost, there};
 use crate::walk::{LeftAlone, groups};
 use crate::{Group, HdfsError, NameNode, notes};
 
@@ -209,7 +209,7 @@ impl Picture {
         }
         for (id, since) in before.into_iter().filter(|(id, _)| !now.contains(id)) {
             let Some(group) = self.groups.get(&id.stripe.0) else { continue };
-            let Some(datanode) = holder(group, id.index, gone) else { continue };
+            let Some(datanode) = there(group, id.index, gone).next() else { continue };
             let (bytes, block) = (group.block_bytes(id.index), group.block(id.index).id);
             if let Some((_, blocks, sum)) = &mut self.since {
                 (*blocks, *sum) = (*blocks + 1, *sum + bytes);

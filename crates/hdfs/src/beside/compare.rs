@@ -14,6 +14,7 @@ use kintsu_plan::{Plan, StripeView, Topology};
 use kintsu_store::Digest;
 use kintsu_wire::message::FaultKind;
 
+use super::damage::{leave_out, rotten, unusable};
 use super::members::{Member, Staged};
 use super::rebuild::conduct;
 use super::{Event, Shared, scene};
@@ -68,12 +69,11 @@ pub(super) async fn compare(
         };
         let (without, with) = tokio::try_join!(run(without), run(with))?;
         let Some(fault) = without.fault.or(with.fault) else { return sound(true) };
-        let damaged = matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale);
-        match fault.block.map(|block| block.index).filter(|_| damaged) {
+        match fault.block.map(|block| block.index).filter(|_| unusable(fault.kind)) {
             None => return Err(fault.into()),
             Some(index) if index == id.index => return Ok(Compared::Wrong(fault.detail)),
-            Some(index) if index != at => {
-                shared.memory().unreadable(group.id, index);
+            Some(index) if index != at || fault.kind != FaultKind::Corrupt => {
+                leave_out(shared, group, members, &fault, index).await;
                 tell(shared, group, index).await;
             }
             // Either its bytes are rotten, or some block is wrong.
@@ -139,7 +139,7 @@ fn planned(
 }
 
 /// Says that a stored block cannot be read, or is wrong.
-async fn tell(shared: &Shared, group: &Group, index: BlockIndex) {
+pub(super) async fn tell(shared: &Shared, group: &Group, index: BlockIndex) {
     let holder = group.holders.get(&index).and_then(|holders| holders.first());
     let datanode = holder.map(|holder| address(&holder.datanode)).unwrap_or_default();
     shared.tell(Event::Wrong { block: group.name(index), datanode }).await;
@@ -160,9 +160,13 @@ pub(super) async fn wrong(
     let takes_part = |index: &BlockIndex| view.available().contains(index) && *index != staged;
     stored.holders.retain(|index, _| takes_part(index));
     // Recorded digests tell which blocks are wrong, also where no more than needed are left.
-    let looked = match group.stored.is_some() {
-        true => wrong_blocks(&stored).await,
-        false => disagreeing(stored.clone()).await,
+    let looked: Result<BTreeMap<BlockIndex, Option<FaultKind>>, _> = match group.stored.is_some() {
+        true => {
+            wrong_blocks(&stored).await.map(|wrong| wrong.into_iter().map(|index| (index, None)).collect())
+        }
+        false => disagreeing(stored)
+            .await
+            .map(|left_out| left_out.into_iter().map(|(index, fault)| (index, Some(fault.kind))).collect()),
     };
     let found = match looked {
         Ok(found) => found,
@@ -171,8 +175,11 @@ pub(super) async fn wrong(
             return Err(error);
         }
     };
-    for index in &found {
+    for (index, kind) in &found {
         shared.memory().wrong(group.id, *index);
+        if *kind == Some(FaultKind::Corrupt) {
+            rotten(shared, group, *index);
+        }
         tell(shared, group, *index).await;
     }
     Ok(!found.is_empty())

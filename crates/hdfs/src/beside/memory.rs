@@ -9,16 +9,18 @@ use tokio::time::Instant;
 use super::members::Staged;
 use crate::Group;
 use crate::proto::names::DatanodeInfo;
-use crate::vigil::Gone;
+use crate::vigil::{Gone, address, there};
 
-/// A group whose repair failed is left alone for this long.
+/// A group whose repair failed is left alone for this long. A copy that was found damaged once is looked at again after it: what
+/// passes has passed then.
 const REST: Duration = Duration::from_secs(5);
 
 /// So is a group in which something is wrong, and nobody can tell what. An unreadable block, and a node that did not bring a
-/// block into HDFS, are not tried again for this long.
+/// block into HDFS, are not tried again for this long. A copy that is surely damaged is looked at again so often.
 const LONG_REST: Duration = Duration::from_secs(60);
 
-/// A block that holds wrong bytes is not used for this long: its checksums are valid, so nobody else finds out.
+/// A block that holds wrong bytes is not used for this long: its checksums are valid, so nobody else finds out. For as long a
+/// copy counts as damaged that nobody looks at again.
 const WRONG_FOR: Duration = Duration::from_secs(600);
 
 /// See the module.
@@ -41,8 +43,21 @@ pub(super) struct Memory {
     barred: BTreeMap<(u64, NodeId), Instant>,
     /// Internal blocks that cannot be read, or are wrong.
     bad: BTreeMap<BlockId, Instant>,
+    /// Copies of internal blocks that are damaged or gone, by block and DataNode. They count as lost.
+    damaged: BTreeMap<BlockId, BTreeMap<String, Damage>>,
     /// Staged blocks that were compared with their groups.
     compared: BTreeMap<BlockId, Comparison>,
+}
+
+/// What is known of a damaged copy.
+struct Damage {
+    /// When it was last seen to be damaged, and when somebody last tried to look.
+    seen: Instant,
+    looked: Instant,
+    /// Whether it was seen again, so that it was nothing that passes.
+    sure: bool,
+    /// Whether the NameNode was told.
+    told: bool,
 }
 
 /// What a staged block was compared with.
@@ -68,6 +83,12 @@ impl Memory {
         self.forget();
     }
 
+    /// A group is so now.
+    pub fn renew(&mut self, group: Group) {
+        self.groups.insert(group.id, group);
+        self.forget_damage();
+    }
+
     /// The group of a block on an agent.
     pub fn group_of(&self, block: BlockId) -> Option<&Group> {
         self.groups.get(self.by_block.get(&block).unwrap_or(&block.stripe.0))
@@ -79,6 +100,19 @@ impl Memory {
         self.resting.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);
         self.bad.retain(|_, until| *until > now);
+        self.forget_damage();
+    }
+
+    /// Forgets damaged copies that the NameNode lists no longer, and those that nobody looked at for long.
+    fn forget_damage(&mut self) {
+        let Self { groups, damaged, .. } = self;
+        damaged.retain(|id, copies| {
+            let holders = groups.get(&id.stripe.0).and_then(|group| group.holders.get(&id.index));
+            let listed: Vec<String> =
+                holders.into_iter().flatten().map(|holder| address(&holder.datanode)).collect();
+            copies.retain(|at, damage| listed.contains(at) && damage.seen.elapsed() < WRONG_FOR);
+            !copies.is_empty()
+        });
     }
 
     /// The group is left alone for a while.
@@ -125,8 +159,70 @@ impl Memory {
 
     /// The blocks of a group that are not to be used.
     pub fn bad(&self, group: u64) -> BTreeSet<BlockIndex> {
-        let of_group = self.bad.range(block(group, BlockIndex(0))..=block(group, BlockIndex(u8::MAX)));
-        of_group.filter(|(_, until)| **until > Instant::now()).map(|(id, _)| id.index).collect()
+        let all = block(group, BlockIndex(0))..=block(group, BlockIndex(u8::MAX));
+        let bad = self.bad.range(all.clone()).filter(|(_, until)| **until > Instant::now());
+        let damaged = self.damaged.range(all).map(|(id, _)| id.index);
+        bad.map(|(id, _)| id.index).chain(damaged).collect()
+    }
+
+    /// The copy of a block on a DataNode is damaged, or gone. Whether that is news.
+    pub fn damaged(&mut self, group: u64, index: BlockIndex, datanode: &str) -> bool {
+        let now = Instant::now();
+        let copies = self.damaged.entry(block(group, index)).or_default();
+        let news = !copies.contains_key(datanode);
+        let first = Damage { seen: now, looked: now, sure: false, told: false };
+        let damage = copies.entry(datanode.to_owned()).or_insert(first);
+        (damage.seen, damage.looked, damage.sure) = (now, now, !news);
+        news
+    }
+
+    /// The copy is whole after all.
+    pub fn whole(&mut self, group: u64, index: BlockIndex, datanode: &str) {
+        if let Some(copies) = self.damaged.get_mut(&block(group, index)) {
+            copies.remove(datanode);
+        }
+        self.damaged.retain(|_, copies| !copies.is_empty());
+    }
+
+    /// The DataNodes whose copies of a block count as damaged, and are to be looked at again now.
+    pub fn to_look_at(&mut self, group: u64, index: BlockIndex) -> Vec<String> {
+        let copies = self.damaged.get_mut(&block(group, index)).into_iter().flatten();
+        let due = copies.filter_map(|(datanode, damage)| {
+            let pause = if damage.sure { LONG_REST } else { REST };
+            (damage.looked.elapsed() >= pause).then(|| {
+                damage.looked = Instant::now();
+                datanode.clone()
+            })
+        });
+        due.collect()
+    }
+
+    /// Whether the NameNode is to be told of this copy.
+    pub fn to_tell(&self, group: u64, index: BlockIndex, datanode: &str) -> bool {
+        self.damage(group, index, datanode).is_some_and(|damage| damage.sure && !damage.told)
+    }
+
+    /// It was told of it.
+    pub fn told(&mut self, group: u64, index: BlockIndex, datanode: &str) {
+        let copies = self.damaged.get_mut(&block(group, index));
+        if let Some(damage) = copies.and_then(|copies| copies.get_mut(datanode)) {
+            damage.told = true;
+        }
+    }
+
+    fn damage(&self, group: u64, index: BlockIndex, datanode: &str) -> Option<&Damage> {
+        self.damaged.get(&block(group, index))?.get(datanode)
+    }
+
+    /// A DataNode that is not gone, and has the index undamaged.
+    pub fn holder(&self, group: &Group, index: BlockIndex) -> Option<String> {
+        let mut there = there(group, index, &self.gone);
+        there.find(|datanode| self.damage(group.id, index, datanode).is_none())
+    }
+
+    /// The indices of a group that no DataNode has like that.
+    pub fn lost(&self, group: &Group) -> Vec<BlockIndex> {
+        group.expected().filter(|index| self.holder(group, *index).is_none()).collect()
     }
 
     /// Whether that proved this staged block, if it was compared with all of these blocks of its group.
@@ -163,12 +259,86 @@ mod tests {
     use kintsu_wire::message::HeldBlock;
 
     use super::*;
+    use crate::group::tests::{datanode, held};
 
     /// As if so much time had passed.
     fn later(memory: &mut Memory, by: Duration) {
-        let Memory { resting, barred, bad, .. } = memory;
+        let Memory { resting, barred, bad, damaged, .. } = memory;
         let all = resting.values_mut().chain(barred.values_mut()).chain(bad.values_mut());
-        all.for_each(|until| *until -= by);
+        let damages = damaged.values_mut().flat_map(BTreeMap::values_mut);
+        let times = damages.flat_map(|damage| [&mut damage.seen, &mut damage.looked]);
+        all.chain(times).for_each(|time| *time -= by);
+    }
+
+    /// A group whose index 2 is on the DataNode with port 3, and on further ones.
+    fn group_of(also: &[u16]) -> Group {
+        let at = |port: u16| datanode(([10, 0, 0, 1], port).into());
+        let all = (0..5).map(|index| (index, at(u16::from(index) + 1)));
+        held(all.chain(also.iter().map(|port| (2, at(*port)))))
+    }
+
+    const DAMAGED: (BlockIndex, &str) = (BlockIndex(2), "10.0.0.1:3");
+
+    #[test]
+    fn a_damaged_copy_counts_as_lost_until_it_is_whole_or_elsewhere() {
+        let (mut memory, group, (index, on)) = (Memory::default(), group_of(&[]), DAMAGED);
+        memory.list([(group.id, group.clone())].into());
+        assert!(memory.lost(&group).is_empty());
+        assert!(memory.damaged(group.id, index, on), "it is news");
+        assert!(!memory.damaged(group.id, index, on));
+        assert_eq!((memory.lost(&group), memory.bad(group.id)), (vec![index], [index].into()));
+        // Another copy: the index is not lost, and while it is listed in both places the damage is remembered.
+        let twice = group_of(&[9]);
+        memory.renew(twice.clone());
+        assert_eq!(memory.holder(&twice, index).as_deref(), Some("10.0.0.1:9"));
+        assert!(memory.lost(&twice).is_empty());
+        memory.gone.insert("10.0.0.1:9".into(), "silent".into());
+        assert_eq!(memory.lost(&twice), [index]);
+        memory.whole(group.id, index, on);
+        assert!(memory.lost(&twice).is_empty() && memory.bad(group.id).is_empty());
+        // Only there, and then elsewhere alone; a scan finds the same.
+        memory.gone.clear();
+        let mut moved = group_of(&[9]);
+        moved.holders.get_mut(&index).unwrap().remove(0);
+        for by_scan in [false, true] {
+            memory.renew(group.clone());
+            memory.damaged(group.id, index, on);
+            match by_scan {
+                true => memory.list([(moved.id, moved.clone())].into()),
+                false => memory.renew(moved.clone()),
+            }
+            memory.renew(group.clone());
+            assert!(memory.lost(&group).is_empty(), "it may be another copy that is there again");
+        }
+        memory.damaged(group.id, index, on);
+        memory.list(BTreeMap::new());
+        assert!(memory.lost(&group).is_empty(), "its file was deleted");
+    }
+
+    #[test]
+    fn the_namenode_is_told_once_and_only_of_a_copy_that_was_looked_at_again() {
+        let (mut memory, group, (index, on)) = (Memory::default(), group_of(&[]), DAMAGED);
+        memory.renew(group.clone());
+        memory.damaged(group.id, index, on);
+        assert!(memory.to_look_at(group.id, index).is_empty(), "a moment ago");
+        assert!(!memory.to_tell(group.id, index, on));
+        later(&mut memory, REST);
+        assert_eq!(memory.to_look_at(group.id, index), [on]);
+        assert!(memory.to_look_at(group.id, index).is_empty(), "somebody looks");
+        memory.damaged(group.id, index, on);
+        assert!(memory.to_tell(group.id, index, on));
+        later(&mut memory, REST);
+        assert!(memory.to_look_at(group.id, index).is_empty(), "it is sure");
+        memory.told(group.id, index, on);
+        assert!(!memory.to_tell(group.id, index, on));
+        later(&mut memory, LONG_REST);
+        assert_eq!(memory.to_look_at(group.id, index), [on]);
+        assert_eq!(memory.lost(&group), [index]);
+        later(&mut memory, WRONG_FOR);
+        memory.renew(group.clone());
+        assert!(memory.lost(&group).is_empty(), "nobody could look for long");
+        memory.damaged(group.id, index, on);
+        assert!(!memory.to_tell(group.id, index, on), "what was forgotten is not sure");
     }
 
     #[test]

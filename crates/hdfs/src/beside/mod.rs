@@ -2,11 +2,13 @@
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
 //! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
-//! requestor), `compare` (with the rest of its group), `settle` (hand-over). `members` are the agents, `unlisted` those that help
-//! nobody. There are no metadata here: what is lost comes from the NameNode, what is staged from the agents, so a restart loses
-//! nothing. `readers` tells who reads files which agents there are.
+//! requestor), `compare` (with the rest of its group), `settle` (hand-over). `damage` is what agents find on disks when they read
+//! for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
+//! comes from the NameNode and the disks, what is staged from the agents, so a restart loses nothing. `readers` tells who reads
+//! files which agents there are.
 
 mod compare;
+mod damage;
 mod members;
 mod memory;
 mod readers;
@@ -63,7 +65,7 @@ pub struct Beside {
     pub scan: Duration,
     /// Groups that are repaired at once.
     pub at_once: usize,
-    /// The NameNode is told of lost blocks of a DataNode that it has not heard for this long; never without.
+    /// The NameNode is told of lost blocks of a DataNode that it has not heard for this long; without, only of damaged ones.
     pub report_after: Option<Duration>,
 }
 
@@ -96,12 +98,13 @@ pub enum Event {
         /// Internal blocks that were read.
         helpers: usize,
     },
-    /// The NameNode was told that the block of a DataNode that is gone is lost. It will report it missing.
+    /// The NameNode was told that the copy of a DataNode is lost: it is damaged, or the DataNode is gone. It will report the
+    /// block missing.
     Reported {
         /// Which block.
         #[serde(flatten)]
         block: Block,
-        /// The DataNode that is gone.
+        /// The DataNode that had it.
         datanode: String,
     },
     /// The NameNode counts a rebuilt block.

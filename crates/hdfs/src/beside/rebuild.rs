@@ -10,11 +10,11 @@ use kintsu_wire::message::FaultKind;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::compare::wrong;
+use super::compare::{tell, wrong};
+use super::damage::{leave_out, unusable};
 use super::members::{Member, Staged};
 use super::{Event, Shared, scene};
 use crate::handover::{Now, refresh};
-use crate::vigil::lost;
 use crate::{Group, HdfsError};
 
 /// The repair of one group.
@@ -37,13 +37,11 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
             let waits = |index: &BlockIndex| waits(group, *index, &staged);
             !memory.rests(group.id)
                 && !memory.busy.contains(&group.id)
-                && lost(group, &memory.gone).iter().any(waits)
+                && memory.lost(group).iter().any(waits)
         };
         let mut found: Vec<Group> = memory.groups.values().filter(missing).cloned().collect();
-        let bears = |group: &Group| {
-            let lost = lost(group, &memory.gone).len();
-            (group.policy.code.distance() - 1).saturating_sub(lost)
-        };
+        let bears =
+            |group: &Group| (group.policy.code.distance() - 1).saturating_sub(memory.lost(group).len());
         found.sort_by_key(bears);
         (memory.live.clone(), memory.gone.clone(), found, room)
     };
@@ -61,8 +59,8 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
                 return;
             }
         };
-        shared.memory().groups.insert(group.id, group.clone());
-        let mut lost = lost(&group, &gone);
+        shared.memory().renew(group.clone());
+        let mut lost = shared.memory().lost(&group);
         lost.retain(|index| waits(&group, *index, &staged));
         if lost.is_empty() {
             continue;
@@ -118,16 +116,19 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
         .collect();
     let ended = conduct(shared, group, &job.view, &job.members, (&planned.plan, &expect, &[])).await?;
     if let Some(fault) = ended.fault {
-        let damaged = matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale);
-        match fault.block {
+        match fault.block.map(|block| block.index) {
             // What was rebuilt is not what was recorded: some block has wrong bytes under valid checksums.
-            Some(block) if fault.kind == FaultKind::Mismatch => {
-                let found = wrong(shared, group, &job.view, block.index).await?;
+            Some(index) if fault.kind == FaultKind::Mismatch => {
+                let found = wrong(shared, group, &job.view, index).await?;
                 if !found {
                     shared.memory().give_up(group.id);
                 }
             }
-            Some(block) if damaged => shared.memory().unreadable(group.id, block.index),
+            Some(index) if unusable(fault.kind) && !job.lost.contains(&index) => {
+                if leave_out(shared, group, &job.members, &fault, index).await {
+                    tell(shared, group, index).await;
+                }
+            }
             _ if wanted.requestors.contains(&fault.node) => shared.memory().bar(group.id, fault.node),
             _ => {}
         }

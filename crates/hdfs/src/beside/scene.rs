@@ -20,7 +20,7 @@ pub(crate) fn topology(members: &BTreeMap<NodeId, Member>, live: &[DatanodeInfo]
         let datanode = by_address.get(&member.datanode)?;
         let node = Node {
             rack: RackId(number(rack(datanode))),
-            usable: datanode.admin_state.unwrap_or(0) == 0,
+            usable: datanode.in_service(),
             used_bytes: 0,
             room_bytes: Some(datanode.remaining.unwrap_or(0) / 2),
         };

@@ -1,10 +1,13 @@
 //! Staged blocks are brought into HDFS by the safe way, or dropped.
 //!
-//! Each time the NameNode is asked first. If it lists the index on a DataNode that is not gone, the staged block is not needed.
-//! The block is compared with the rest of its group, once. If the NameNode lists the index on a DataNode that is gone, it does
-//! not know yet, and the block waits; or, after a time that the operator chose, it is told, as readers tell it of corrupt blocks. Only if it reports the index missing, and the DataNode beside the staged block has no
-//! index of the group, the agent writes the block there; and it counts when the NameNode lists it. Otherwise it
-//! is dropped, and rebuilt beside another DataNode.
+//! Each time the NameNode is asked first. If it lists the index on a DataNode that is not gone, and the copy there is not
+//! damaged, the staged block is not needed. The block is compared with the rest of its group, once. If the NameNode lists the
+//! index on a DataNode that is gone, it does not know yet, and the block waits; or, after a time that the operator chose, it is
+//! told, as readers tell it of corrupt blocks. Of a damaged copy it is told when that was read again. Both only if the staged block
+//! is proved.
+//! Only if it reports the index missing, and the DataNode beside the staged block is in service and has no index of the group, the
+//! agent writes the block there; and it counts when the NameNode lists it. Otherwise it is dropped, and rebuilt beside another
+//! DataNode.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +18,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::compare::{Compared, compare};
+use super::damage::look_again;
 use super::members::{Member, Staged};
+use super::memory::Memory;
 use super::rebuild::conduct;
 use super::{Block, Event, Shared};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
-use crate::proto::names::LocatedBlock;
+use crate::proto::names::{DatanodeInfo, LocatedBlock};
 use crate::store::HandOver;
 use crate::token::write_token;
-use crate::vigil::{address, unheard};
+use crate::vigil::{Gone, address, unheard};
 use crate::{Group, HdfsError};
 
 /// What is to be done with a staged block.
@@ -111,28 +116,28 @@ async fn judge(
         Now::Same(now) => *now,
         Now::Changed(change) => return Ok(Verdict::Drop(change)),
     };
-    shared.memory().groups.insert(now.id, now.clone());
+    shared.memory().renew(now.clone());
     if u64::from(staged.held.generation) != now.block(index).generation {
         return Ok(Verdict::Drop("it is of another generation".into()));
     }
-    let gone = shared.memory().gone.clone();
-    let holders = now.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
-    let mut there = holders.iter().map(|holder| address(&holder.datanode));
-    if let Some(datanode) = there.find(|datanode| !gone.contains_key(datanode)) {
+    let members = shared.members.alive();
+    look_again(shared, &now, index, &members).await?;
+    let there = shared.memory().holder(&now, index);
+    if let Some(datanode) = there {
         return Ok(Verdict::Drop(format!("{datanode} has it")));
     }
-    let proved = match compare(shared, &now, staged, &shared.members.alive()).await? {
+    let proved = match compare(shared, &now, staged, &members).await? {
         Compared::Sound { proved } => proved,
         Compared::Wrong(why) => return Ok(Verdict::Drop(why)),
     };
-    let held = now.holders.values().flatten();
-    if held.into_iter().any(|holder| address(&holder.datanode) == member.datanode) {
-        return Ok(Verdict::Elsewhere(format!("{} has another index of the group by now", member.datanode)));
+    let unfit = {
+        let memory = shared.memory();
+        unfit(&now, &member.datanode, &memory.live, &memory.gone)
+    };
+    if let Some(why) = unfit {
+        return Ok(Verdict::Elsewhere(why));
     }
-    if gone.contains_key(&member.datanode) {
-        return Ok(Verdict::Elsewhere(format!("{} is gone", member.datanode)));
-    }
-    if !holders.is_empty() {
+    if now.holders.contains_key(&index) {
         // Its old copy will be deleted, so the new one has to be proved.
         if proved {
             report(shared, &now, index).await?;
@@ -148,21 +153,48 @@ async fn judge(
     })
 }
 
-/// Tells the NameNode that a block is lost, if its DataNodes were not heard for as long as the operator chose.
+/// Why the DataNode beside a staged block can no longer have it; `None` if it can.
+fn unfit(group: &Group, datanode: &str, live: &[DatanodeInfo], gone: &Gone) -> Option<String> {
+    let mut holders = group.holders.values().flatten();
+    if holders.any(|holder| address(&holder.datanode) == datanode) {
+        return Some(format!("{datanode} has another index of the group by now"));
+    }
+    if gone.contains_key(datanode) {
+        return Some(format!("{datanode} is gone"));
+    }
+    let leaves = live.iter().any(|node| address(node) == datanode && !node.in_service());
+    leaves.then(|| format!("{datanode} is being decommissioned, or goes into maintenance"))
+}
+
+/// Tells the NameNode of the copies of a block that are bad, if all are of which it may be told.
 async fn report(shared: &Shared, group: &Group, index: BlockIndex) -> Result<(), HdfsError> {
-    let Some(after) = shared.config.report_after else { return Ok(()) };
-    let holders = group.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
-    let live = shared.memory().live.clone();
-    let silent = holders.iter().all(|holder| unheard(&live, &holder.datanode, after));
-    if !silent || shared.namenode.safe_mode().await? {
+    let locations = to_tell(&shared.memory(), group, index, shared.config.report_after);
+    if locations.is_empty() || shared.namenode.safe_mode().await? {
         return Ok(());
     }
-    let locations: Vec<_> = holders.iter().map(|holder| holder.datanode.clone()).collect();
-    let datanode = locations.iter().map(address).collect::<Vec<_>>().join(", ");
+    let datanodes: Vec<String> = locations.iter().map(address).collect();
     let bad = LocatedBlock { block: group.block(index), locations, ..LocatedBlock::default() };
     shared.namenode.report_bad(bad).await?;
-    shared.tell(Event::Reported { block: group.name(index), datanode }).await;
+    for datanode in &datanodes {
+        shared.memory().told(group.id, index, datanode);
+    }
+    shared.tell(Event::Reported { block: group.name(index), datanode: datanodes.join(", ") }).await;
     Ok(())
+}
+
+/// The DataNodes with copies of a block, if the NameNode may be told of all of them: each copy is surely damaged, and it was not
+/// told before; or its DataNode was not heard for as long as the operator chose. Else none.
+fn to_tell(
+    memory: &Memory,
+    group: &Group,
+    index: BlockIndex,
+    report_after: Option<Duration>,
+) -> Vec<DatanodeInfo> {
+    let holders = group.holders.get(&index).into_iter().flatten();
+    let datanodes: Vec<DatanodeInfo> = holders.map(|holder| holder.datanode.clone()).collect();
+    let silent = |node: &DatanodeInfo| report_after.is_some_and(|after| unheard(&memory.live, node, after));
+    let bad = |node: &DatanodeInfo| memory.to_tell(group.id, index, &address(node)) || silent(node);
+    if datanodes.iter().all(bad) { datanodes } else { Vec::new() }
 }
 
 /// Has the agent write the block to its DataNode; `None` when the NameNode counts it.
@@ -196,7 +228,7 @@ async fn hand_over(
         let mut there = holders.iter().map(|holder| address(&holder.datanode));
         let counted = there.any(|datanode| datanode == member.datanode);
         if counted {
-            shared.memory().groups.insert(now.id, *now);
+            shared.memory().renew(*now);
             return Ok(None);
         }
         if let Some(other) = holders.first() {
@@ -223,4 +255,59 @@ async fn drop_staged(shared: &Shared, staged: &Staged, member: &Member) -> Resul
     shared.memory().dropped(staged);
     shared.members.unstage(staged.held.id);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tests::{datanode, held};
+
+    fn at(port: u16) -> DatanodeInfo {
+        datanode(([10, 0, 0, 1], port).into())
+    }
+
+    #[test]
+    fn a_datanode_that_leaves_is_gone_or_has_an_index_by_now_does_not_get_the_block() {
+        let (group, mut live) = (held([(0, at(1)), (1, at(2))]), vec![at(1), at(2), at(3), at(4)]);
+        let gone = Gone::from([("10.0.0.1:4".to_owned(), "it refuses connections".to_owned())]);
+        let why = |live: &[DatanodeInfo], datanode| unfit(&group, datanode, live, &gone);
+        assert!(why(&live, "10.0.0.1:2").unwrap().contains("has another index"));
+        assert!(why(&live, "10.0.0.1:4").unwrap().contains("is gone"));
+        assert_eq!(why(&live, "10.0.0.1:3"), None);
+        // Decommissioning, decommissioned, going into maintenance, in maintenance.
+        for state in 1..=4 {
+            live[2].admin_state = Some(state);
+            assert!(why(&live, "10.0.0.1:3").unwrap().contains("is being decommissioned"), "{state}");
+        }
+        live[2].admin_state = Some(0);
+        live[1].admin_state = Some(1);
+        assert_eq!(why(&live, "10.0.0.1:3"), None, "another one leaves");
+    }
+
+    #[test]
+    fn the_namenode_is_told_of_a_block_if_each_of_its_copies_is_surely_damaged_or_silent() {
+        let index = BlockIndex(0);
+        let (one, two) = (held([(0, at(1)), (1, at(2))]), held([(0, at(1)), (0, at(3)), (1, at(2))]));
+        let heard = |node: DatanodeInfo, last_update| DatanodeInfo { last_update: Some(last_update), ..node };
+        let live = vec![heard(at(1), 60_000), heard(at(2), 60_000), heard(at(3), 40_000)];
+        let ports = |memory: &Memory, group: &Group, after: Option<u64>| -> Vec<u32> {
+            let told = to_tell(memory, group, index, after.map(Duration::from_secs));
+            told.iter().map(|node| node.id.transfer_port).collect()
+        };
+        let mut memory = Memory::default();
+        memory.renew(two.clone());
+        memory.live = live;
+        assert!(ports(&memory, &one, Some(10)).is_empty(), "it was heard, and nothing is known of a damage");
+        memory.damaged(two.id, index, "10.0.0.1:1");
+        assert!(ports(&memory, &one, None).is_empty(), "it was seen once");
+        memory.damaged(two.id, index, "10.0.0.1:1");
+        assert_eq!(ports(&memory, &one, None), [1]);
+        assert!(ports(&memory, &two, None).is_empty(), "another copy may be whole");
+        assert!(ports(&memory, &two, Some(30)).is_empty());
+        assert_eq!(ports(&memory, &two, Some(20)), [1, 3]);
+        memory.told(two.id, index, "10.0.0.1:1");
+        assert!(ports(&memory, &one, None).is_empty(), "once is enough");
+        let none = held([(1, at(2))]);
+        assert!(ports(&memory, &none, None).is_empty(), "it is missing already");
+    }
 }

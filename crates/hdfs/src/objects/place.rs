@@ -24,7 +24,7 @@ impl Datanodes {
         let number = |node: &DatanodeInfo| racks.iter().position(|name| *name == rack(node)).unwrap_or(0);
         let one = |node: &DatanodeInfo| Node {
             rack: RackId(number(node) as u32),
-            usable: node.admin_state.unwrap_or(0) == 0
+            usable: node.in_service()
                 && newest - node.last_update.unwrap_or(0) < SILENT_MS
                 && !bad.contains(&node.id.uuid),
             used_bytes: 0,

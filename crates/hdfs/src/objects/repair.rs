@@ -14,7 +14,7 @@ use crate::blocks::GroupBlocks;
 use crate::get::{Got, get_of};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
 use crate::proto::names::LocatedBlock;
-use crate::repair::{Repaired, RepairedBlock, rebuild, repair_group};
+use crate::repair::{Repaired, RepairedBlock, named, rebuild, repair_group};
 use crate::verify::{Verified, verify_group};
 use crate::{Agents, Group, HdfsError, NameNode};
 
@@ -145,7 +145,7 @@ pub async fn repair_objects(
             Err(error) if error.no_namenode() || matches!(error, HdfsError::Denied { .. }) => {
                 return Err(error);
             }
-            Err(error) => repaired.failed.push(error.to_string()),
+            Err(error) => repaired.failed.push(named(&group, &error)),
         }
     }
     Ok(RepairedObjects { repaired, moved })

@@ -68,6 +68,13 @@ pub struct DatanodeInfo {
     pub last_update_monotonic: Option<u64>,
 }
 
+impl DatanodeInfo {
+    /// Whether it may get new blocks: it is not being decommissioned, nor going into maintenance.
+    pub(crate) fn in_service(&self) -> bool {
+        self.admin_state.unwrap_or(0) == 0
+    }
+}
+
 /// A block or group. For a group there is one index (a byte) and one token for each location.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LocatedBlock {

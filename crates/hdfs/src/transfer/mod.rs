@@ -23,6 +23,7 @@ pub(crate) use fetch::fetch;
 pub use packet::{CRC32C, UNIT_BYTES};
 pub(crate) use packet::{check, supported};
 pub use read::BlockReader;
+pub(crate) use read::{Looked, look_for};
 pub use write::BlockWriter;
 
 const VERSION: u16 = 28;
@@ -149,5 +150,57 @@ fn status_name(status: i32) -> &'static str {
         7 => "not supported",
         8 => "the DataNode restarts",
         _ => "error",
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::proto::transfer::{Checksum, PacketHeader, ReadBlock, ReadInfo};
+
+    /// The address of a DataNode of which blocks can be read from their first byte. `has` gives the bytes of one, or the exception
+    /// that it answers with.
+    pub(crate) fn datanode(
+        has: impl Fn(&ExtendedBlock) -> Result<Vec<u8>, String> + Send + 'static,
+    ) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                // Whoever asks may go at any time.
+                let _ = answer(stream.unwrap(), address, &has);
+            }
+        });
+        address
+    }
+
+    fn answer(
+        output: TcpStream,
+        datanode: SocketAddr,
+        has: &dyn Fn(&ExtendedBlock) -> Result<Vec<u8>, String>,
+    ) -> Result<(), HdfsError> {
+        let input = BufReader::new(output.try_clone().unwrap());
+        let mut link = Link { datanode, block: ExtendedBlock::default(), input, output };
+        // Version and operation.
+        link.receive(&mut [0; 3])?;
+        let ask: ReadBlock = link.message()?;
+        let bytes = match has(&ask.header.base.block) {
+            Ok(bytes) => bytes,
+            Err(exception) => {
+                let message = Some(format!("opReadBlock BP-1:blk_1 received exception {exception}"));
+                let answer = Answer { status: 1, message, ..Answer::default() };
+                return link.send(&answer.encode_length_delimited_to_vec());
+            }
+        };
+        let checksum = Checksum { kind: CRC32C, unit_bytes: UNIT_BYTES as u32 };
+        let answer = Answer { read: Some(ReadInfo { checksum, first_byte: 0 }), ..Answer::default() };
+        link.send(&answer.encode_length_delimited_to_vec())?;
+        let all = PacketHeader { data_bytes: bytes.len() as i32, ..PacketHeader::default() };
+        link.send_packet(&all, &bytes)?;
+        let end =
+            PacketHeader { offset: bytes.len() as i64, number: 1, last: true, ..PacketHeader::default() };
+        link.send_packet(&end, &[])
     }
 }

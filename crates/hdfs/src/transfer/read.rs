@@ -100,6 +100,48 @@ impl BlockReader {
     }
 }
 
+/// What a DataNode has of a block, by its own word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// The block, be its bytes right or wrong.
+    There,
+    /// It should have it, and finds no file.
+    FileGone,
+    /// Nothing: no copy of any generation, nor one that is coming.
+    Absent,
+}
+
+/// The exception that a DataNode names when it has nothing of a block. For a copy of an older generation, and for one that is
+/// coming, it names others.
+const ABSENT: &str = "ReplicaNotFoundException";
+
+/// The exception for a file that is gone; it is the same when no more files can be opened.
+const FILE_GONE: &str = "FileNotFoundException";
+const TOO_MANY_OPEN: &str = "Too many open files";
+
+/// Asks a DataNode for the first byte of a block, because what the NameNode lists may be old. The token must permit reading it.
+/// This call blocks.
+///
+/// # Errors
+/// `Unreachable`; `Datanode` for every other answer: it says neither that the block is there nor that it is not.
+pub(crate) fn look_for(
+    datanode: SocketAddr,
+    block: &ExtendedBlock,
+    token: Option<Token>,
+) -> Result<Looked, HdfsError> {
+    let first = ExtendedBlock { bytes: Some(1), ..block.clone() };
+    match BlockReader::new(datanode, first, token).read_at(0, &mut [0]) {
+        Ok(()) | Err(HdfsError::Corrupt { .. } | HdfsError::Unsupported { .. }) => Ok(Looked::There),
+        Err(HdfsError::Datanode { message, .. }) if message.contains(ABSENT) => Ok(Looked::Absent),
+        Err(HdfsError::Datanode { message, .. })
+            if message.contains(FILE_GONE) && !message.contains(TOO_MANY_OPEN) =>
+        {
+            Ok(Looked::FileGone)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl Stream {
     /// Takes the next packet; returns its bytes.
     fn next(&mut self) -> Result<u64, HdfsError> {
@@ -122,5 +164,41 @@ impl Stream {
             let status = ReadStatus { status: 6 };
             let _ = self.link.send(&status.encode_length_delimited_to_vec());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::tests::datanode;
+
+    /// As Hadoop 3.4.3 answers.
+    const ANSWERS: [&str; 4] = [
+        "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException: Replica not found for BP-1:blk_-15_1001.",
+        "java.io.FileNotFoundException: BlockId -14 is not valid.",
+        "java.io.FileNotFoundException: /data/blk_-13 (Too many open files)",
+        "java.io.IOException: Replica gen stamp < block genstamp, block=BP-1:blk_-12_1001, replica=FinalizedReplica",
+    ];
+
+    #[test]
+    fn a_datanode_says_itself_what_it_has() {
+        let asked = datanode(|block| match block.id as i64 {
+            -16 => Ok(vec![7; 1300]),
+            id => Err(ANSWERS[(id + 15) as usize].to_owned()),
+        });
+        let look = |id: i64| {
+            let block = ExtendedBlock { id: id as u64, generation: 1001, ..ExtendedBlock::default() };
+            look_for(asked, &block, None)
+        };
+        assert_eq!(look(-16).unwrap(), Looked::There);
+        assert_eq!(look(-15).unwrap(), Looked::Absent);
+        assert_eq!(look(-14).unwrap(), Looked::FileGone);
+        for (id, why) in [(-13, "Too many open files"), (-12, "Replica gen stamp")] {
+            let error = look(id).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+        }
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = look_for(nobody, &ExtendedBlock::default(), None).unwrap_err();
+        assert!(matches!(error, HdfsError::Unreachable { .. }), "{error}");
     }
 }
