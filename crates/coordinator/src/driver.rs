@@ -91,7 +91,7 @@ pub use ticks::tick_once;
 pub use ticks::{AUTOMATIC_SLICE, held_now, ticks};
 pub use turns::Turns;
 pub use upgrade::check_volumes;
-pub use volume_logs::{keep_logs, lost_logs};
+pub use volume_logs::{holders, keep_logs, lost_logs, short_logs};
 pub use volume_ticks::{commit_blocks, commit_volume, release_volume, volumes};
 pub use volumes::{Wanted, fence_everywhere, map};
 pub use wipe::order as order_wipe;

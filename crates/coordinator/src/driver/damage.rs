@@ -2,7 +2,8 @@
 //! node ([`crate::engine::damage`]).
 //!
 //! The damage of the cluster comes from an index scan over blocks that are lost or on nodes that are down, never over
-//! all stripes. The result of a scan of many stripes is reused for a time in proportion to its duration.
+//! all stripes. The logs of volumes have no such index: their rows are scanned, but not while the nodes stay with which all
+//! logs were whole. The result of a scan of many stripes is reused for a time in proportion to its duration.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -10,10 +11,12 @@ use std::sync::Arc;
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_wire::message::{AbsentBlock, DamagedStripe};
 
+use super::volume_logs::{Holders, holders, short_logs};
 use crate::cluster::Cluster;
 use crate::engine::damage::{self, Harm, Harmed};
+use crate::engine::health::LogFacts;
 use crate::error::Result;
-use crate::meta::Snapshot;
+use crate::meta::{Meta, Snapshot};
 
 /// Rows of a page.
 const PAGE: usize = 8192;
@@ -34,6 +37,10 @@ pub struct Scanned {
     pub reduced: BTreeMap<u64, u64>,
     /// The worst ones.
     pub worst: Arc<Vec<StripeId>>,
+    /// The logs of volumes that are not on all of their nodes.
+    pub logs: LogFacts,
+    /// The nodes that answered then.
+    holders: Option<Holders>,
     /// Stripes that it looked at.
     looked: usize,
     until_ms: u64,
@@ -62,8 +69,19 @@ pub async fn damage(cluster: &Arc<Cluster>) -> Result<Scanned> {
         return Ok(known);
     }
     let down = cluster.members().down();
-    let worker = cluster.clone();
-    let mut scanned = cluster.meta.off(move |meta| scan(&worker, &meta.snapshot()?, &down)).await?;
+    let (worker, holders) = (cluster.clone(), holders(cluster));
+    let find = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut scanned = scan(&worker, &snapshot, &down)?;
+        // A log moves only to nodes that answer, so all logs are whole as long as the nodes are there with which they were.
+        if !known.logs.is_whole() || known.holders.as_ref() != Some(&holders) {
+            let (logs, looked) = short_logs(&snapshot, &holders)?;
+            (scanned.logs, scanned.looked) = (logs, scanned.looked + looked);
+        }
+        scanned.holders = Some(holders);
+        Ok(scanned)
+    };
+    let mut scanned = cluster.meta.off(find).await?;
     let now_ms = cluster.now_ms();
     scanned.until_ms = now_ms + if scanned.looked <= FEW { 0 } else { (now_ms - started_ms) * REST };
     *cluster.damage() = scanned.clone();
@@ -127,7 +145,7 @@ pub async fn describe(
 ) -> Result<Vec<DamagedStripe>> {
     let down = cluster.members().down();
     let worker = cluster.clone();
-    let look = move |meta: &crate::meta::Meta| {
+    let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let mut out: [Vec<DamagedStripe>; 2] = Default::default();
         for &id in stripes.iter() {

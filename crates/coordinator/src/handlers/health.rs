@@ -73,6 +73,7 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
     let facts = Facts {
         nodes,
         damage: Damage { unreadable, unreadable_objects, reduced: damage.reduced.clone(), worst },
+        logs: damage.logs.clone(),
         gate,
         repairs: RepairFacts {
             pending,
@@ -102,7 +103,7 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{cluster, put, silence};
+    use crate::handlers::tests::{cluster, put, silence, volume};
     use kintsu_wire::message::{CauseKind, Level};
 
     #[tokio::test]
@@ -128,5 +129,23 @@ mod tests {
             "{}",
             lost.headline
         );
+    }
+
+    #[tokio::test]
+    async fn a_volume_of_which_no_living_node_has_a_log_is_an_error_until_one_is_back() {
+        let (_dir, cluster) = cluster(6, 3).await;
+        let [home, spare] = volume(&cluster).await[0][..] else { panic!("two nodes log") };
+        let about_logs = async |dead: &[NodeId]| {
+            silence(&cluster, &dead.iter().map(|node| node.0).collect::<Vec<_>>());
+            let health = handle(&cluster, AskHealth::default()).await.unwrap();
+            let logs =
+                health.causes.iter().filter(|c| matches!(c.kind, CauseKind::LostLogs | CauseKind::FewLogs));
+            let logs: Vec<_> = logs.map(|cause| (cause.kind, cause.count)).collect();
+            (health.verdict, logs)
+        };
+        assert_eq!(about_logs(&[]).await, (Level::Healthy, Vec::new()));
+        assert_eq!(about_logs(&[home, spare]).await, (Level::Error, vec![(CauseKind::LostLogs, 1)]));
+        assert_eq!(about_logs(&[home]).await, (Level::Warning, vec![(CauseKind::FewLogs, 1)]));
+        assert_eq!(about_logs(&[]).await, (Level::Healthy, Vec::new()));
     }
 }

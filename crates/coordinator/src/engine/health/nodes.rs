@@ -60,6 +60,20 @@ fn add(
     }
 }
 
+/// Whether nothing is lost with a node that is gone: no block is placed on it, and no log of a volume names it.
+fn is_empty(facts: &Facts, node: &NodeFacts) -> bool {
+    node.placed == 0 && facts.logs.volumes_of(node.id).is_empty()
+}
+
+/// Nodes in a state on which no block is placed, but which should have logs of volumes.
+fn logging(facts: &Facts, which: impl Fn(&NodeFacts) -> bool) -> Vec<NodeId> {
+    ids(facts, |node| which(node) && node.placed == 0 && !is_empty(facts, node))
+}
+
+/// What to do about a node that is gone with logs of volumes.
+const LOGS: &str = "start its agent again; a log that another node has too is copied elsewhere within seconds, one that no \
+                    other node has is a cause of its own here";
+
 fn absent(facts: &Facts, causes: &mut Vec<Cause>) {
     let failed = ids(facts, |node| node.state == NodeState::Failed);
     if !failed.is_empty() {
@@ -77,7 +91,9 @@ fn absent(facts: &Facts, causes: &mut Vec<Cause>) {
     let advice = "start its agent again; if it is gone for good, `kintsu repair --node ID` rebuilds its blocks elsewhere, \
                   then `kintsu node forget ID`";
     add(causes, Level::Warning, CauseKind::DeadNodes, &needed, ["is dead", "are dead"], advice);
-    let empty = ids(facts, |node| dead(node) && node.placed == 0);
+    let what = ["is dead and has logs of volumes", "are dead and have logs of volumes"];
+    add(causes, Level::Warning, CauseKind::DeadNodes, &logging(facts, dead), what, LOGS);
+    let empty = ids(facts, |node| dead(node) && is_empty(facts, node));
     let what = ["is dead and holds no block that is needed", "are dead and hold no block that is needed"];
     let advice = "start its agent again, or forget it: `kintsu node forget ID`";
     add(causes, Level::Warning, CauseKind::DeadNodes, &empty, what, advice);
@@ -86,7 +102,9 @@ fn absent(facts: &Facts, causes: &mut Vec<Cause>) {
     let advice = "start it again (`kintsu node start ID`); or have its blocks rebuilt elsewhere (`kintsu repair --node ID`)";
     let what = ["is stopped and holds blocks", "are stopped and hold blocks"];
     add(causes, Level::Warning, CauseKind::StoppedNodes, &needed, what, advice);
-    let empty = ids(facts, |node| stopped(node) && node.placed == 0);
+    let what = ["is stopped and has logs of volumes", "are stopped and have logs of volumes"];
+    add(causes, Level::Warning, CauseKind::StoppedNodes, &logging(facts, stopped), what, LOGS);
+    let empty = ids(facts, |node| stopped(node) && is_empty(facts, node));
     let what = ["is stopped and empty", "are stopped and empty"];
     add(
         causes,
@@ -128,7 +146,7 @@ fn leaving(facts: &Facts, causes: &mut Vec<Cause>) {
         ["is to be emptied, but no job moves its blocks", "are to be emptied, but no job moves their blocks"];
     let advice = "`kintsu node drain ID` goes on; `kintsu node undrain ID` gives it new blocks again";
     add(causes, Level::Warning, kind, &halted, what, advice);
-    let empty = ids(facts, |node| node.draining && !node.drain_runs && node.placed == 0);
+    let empty = ids(facts, |node| node.draining && !node.drain_runs && is_empty(facts, node));
     let what = ["was emptied and gets no new blocks", "were emptied and get no new blocks"];
     let advice = "take it away (`kintsu node stop ID`, then `kintsu node forget ID`), or use it again (`kintsu node undrain ID`)";
     add(causes, Level::Healthy, kind, &empty, what, advice);

@@ -133,6 +133,56 @@ fn reduced_redundancy_says_by_how_much_and_what_becomes_of_it() {
     assert!(title(&held).ends_with("(repairs are held back)"));
 }
 
+/// The logs of four blocks of a volume while nodes 3 and 4 are gone: one whole, one empty, one on fewer nodes, one lost.
+fn short() -> LogFacts {
+    let logs = [&[0, 1][..], &[], &[1, 3], &[4, 3]];
+    let logs: [Vec<NodeId>; 4] = logs.map(|log| log.iter().copied().map(NodeId).collect());
+    let mut facts = LogFacts::default();
+    facts.look("disk", &logs, |node| node.0 < 3);
+    facts
+}
+
+#[test]
+fn a_log_of_a_volume_that_no_living_node_has_is_an_error() {
+    let lost = but(|facts| facts.logs.lost = short().lost);
+    let cause = only(&lost, Level::Error, CauseKind::LostLogs);
+    assert_eq!(cause.title, "1 block of volume \"disk\" cannot be read: no living node has its log");
+    assert_eq!((cause.count, cause.nodes.as_slice()), (1, &[NodeId(3), NodeId(4)][..]));
+    assert!(cause.advice.starts_with("bring nodes 3 and 4 back"), "{}", cause.advice);
+    assert_eq!(cause.details, ["volume \"disk\": 1 log of nodes 3 and 4"]);
+    let more = but(|facts| {
+        facts.logs.lost = short().lost;
+        facts.logs.lost.insert("other".into(), ShortLogs { logs: 2, nodes: BTreeSet::from([NodeId(3)]) });
+    });
+    let title = only(&more, Level::Error, CauseKind::LostLogs).title;
+    assert_eq!(title, "3 blocks of 2 volumes cannot be read: no living node has their logs");
+}
+
+#[test]
+fn a_log_of_a_volume_on_fewer_nodes_than_needed_is_a_warning() {
+    let few = but(|facts| facts.logs.few = short().few);
+    let cause = only(&few, Level::Warning, CauseKind::FewLogs);
+    assert_eq!(cause.title, "1 log of volumes is on fewer nodes than needed");
+    assert!(cause.advice.contains("bring node 3 back"), "{}", cause.advice);
+}
+
+#[test]
+fn a_node_that_should_have_logs_of_volumes_is_not_called_empty() {
+    for state in [NodeState::Dead, NodeState::Stopped] {
+        let logs = but(|facts| {
+            facts.logs = short();
+            facts.nodes.push(NodeFacts { state, placed: 0, ..node(4) });
+        });
+        let kind = if state == NodeState::Dead { CauseKind::DeadNodes } else { CauseKind::StoppedNodes };
+        let cause = one_of(&logs, kind);
+        assert_eq!((cause.level, cause.title.contains("has logs of volumes")), (Level::Warning, true));
+        assert!(!cause.advice.contains("forget"), "{}", cause.advice);
+        let mut drained = logs;
+        drained.nodes[4].draining = true;
+        assert!(!judge(&drained).causes.iter().any(|cause| cause.kind == CauseKind::DrainingNodes));
+    }
+}
+
 #[test]
 fn failed_and_cancelled_repairs_count_while_something_is_to_be_repaired() {
     let failed = |facts: &mut Facts| facts.repairs.failed = Some((10_007, "no node has room".into()));
