@@ -22,7 +22,7 @@ use crate::meta::{Meta, Snapshot};
 const PAGE: usize = 8192;
 /// The result of a scan is reused for this many times the scan's duration,
 const REST: u64 = 20;
-/// but not at all if it looked at no more stripes than this: where little is damaged the status is never old, however
+/// but not at all if it looked at no more stripes or objects than this: where little is damaged the status is never old, however
 /// slow the machine is.
 const FEW: usize = 4096;
 /// Most damaged stripes that are remembered; the others are only counted.
@@ -82,10 +82,14 @@ pub async fn damage(cluster: &Arc<Cluster>) -> Result<Scanned> {
         Ok(scanned)
     };
     let mut scanned = cluster.meta.off(find).await?;
-    let now_ms = cluster.now_ms();
-    scanned.until_ms = now_ms + if scanned.looked <= FEW { 0 } else { (now_ms - started_ms) * REST };
+    scanned.until_ms = reused_until(scanned.looked, started_ms, cluster.now_ms());
     *cluster.damage() = scanned.clone();
     Ok(scanned)
+}
+
+/// Until when the result of a scan is reused that looked at so many stripes or objects.
+pub fn reused_until(looked: usize, started_ms: u64, now_ms: u64) -> u64 {
+    now_ms + if looked <= FEW { 0 } else { (now_ms - started_ms) * REST }
 }
 
 fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Result<Scanned> {

@@ -44,8 +44,26 @@ pub struct Facts {
     pub hanging_puts: u64,
     /// By how many seconds the clock is behind that of the last copy of the metadata.
     pub clock_back_s: u64,
-    /// The codes that the cluster has used: name and number of blocks.
-    pub codes: Vec<(String, usize)>,
+    /// The codes in use; they may be left out if all of them have nodes enough.
+    pub codes: Vec<CodeFacts>,
+}
+
+/// A code that objects, puts or volumes have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Blocks of a stripe.
+    pub n: usize,
+    /// Blocks of data of a stripe.
+    pub k: usize,
+}
+
+impl CodeFacts {
+    /// Blocks of the smallest stripe: only one block of data has bytes.
+    pub fn fewest(&self) -> usize {
+        self.n - self.k + 1
+    }
 }
 
 /// One node.

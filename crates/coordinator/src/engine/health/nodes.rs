@@ -3,7 +3,7 @@
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Cause, CauseKind, Fullness, Level, NodeState};
 
-use super::{Facts, NodeFacts, about, cause, named, several};
+use super::{CodeFacts, Facts, NodeFacts, about, cause, named, several};
 
 pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     absent(facts, causes);
@@ -181,20 +181,27 @@ fn doubtful(facts: &Facts, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Codes that need more nodes than can take blocks now.
+/// Codes in use that need more nodes than can take blocks now. A small object has fewer blocks than a code.
 fn places(facts: &Facts, causes: &mut Vec<Cause>) {
     let open = facts.nodes.iter().filter(|node| node.open).count();
-    let refused: Vec<&(String, usize)> = facts.codes.iter().filter(|(_, n)| *n > open).collect();
-    let Some((name, n)) = refused.first() else { return };
-    let level = if refused.len() == facts.codes.len() { Level::Error } else { Level::Warning };
+    let mut refused: Vec<&CodeFacts> = facts.codes.iter().filter(|code| code.n > open).collect();
+    let takes_none = |code: &CodeFacts| code.fewest() > open;
+    refused.sort_by_key(|code| !takes_none(code));
+    let Some(first) = refused.first() else { return };
+    let level = if facts.codes.iter().all(takes_none) { Level::Error } else { Level::Warning };
+    let what = if takes_none(first) { "puts" } else { "puts of all but small objects" };
     let others = match refused.len() {
         1 => String::new(),
         more => format!(" (and {})", several(more as u64 - 1, "other code")),
     };
+    let CodeFacts { name, n, .. } = first;
     let title =
-        format!("puts with {name}{others} are refused: {open} of the {n} nodes that it needs take blocks");
+        format!("{what} with {name}{others} are refused: {open} of the {n} nodes that they need take blocks");
     let advice = "bring nodes back, add nodes, or free space; repairs may lack a place too";
-    let list = refused.iter().map(|(name, n)| format!("{name} needs {n} nodes")).collect();
+    let detail = |code: &&CodeFacts| {
+        format!("{} needs {} nodes, {} for a small object", code.name, code.n, code.fewest())
+    };
+    let list = refused.iter().map(detail).collect();
     let cause = cause(level, CauseKind::NoPlace, refused.len() as u64, title, advice);
     causes.push(Cause { details: list, ..cause });
 }

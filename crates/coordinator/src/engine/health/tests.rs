@@ -23,6 +23,10 @@ fn node(id: u32) -> NodeFacts {
     }
 }
 
+fn code(name: &str, n: usize, k: usize) -> CodeFacts {
+    CodeFacts { name: name.into(), n, k }
+}
+
 /// Four living nodes, one object in rs:n=4,k=2, a fresh copy of the metadata.
 fn well() -> Facts {
     Facts {
@@ -37,7 +41,7 @@ fn well() -> Facts {
             uptime_s: 100_000,
         },
         repairs: RepairFacts { grace_ms: 60_000, ..RepairFacts::default() },
-        codes: vec![("rs:n=4,k=2".into(), 4)],
+        codes: vec![code("rs:n=4,k=2", 4, 2)],
         ..Facts::default()
     }
 }
@@ -260,15 +264,24 @@ fn blocks_that_are_verified_too_late_are_a_warning() {
 }
 
 #[test]
-fn a_cluster_that_takes_no_put_is_an_error() {
-    let shut = |facts: &mut Facts| facts.nodes[3].open = false;
-    let cause = only(&but(shut), Level::Error, CauseKind::NoPlace);
-    assert!(cause.title.contains("3 of the 4 nodes that it needs"), "{}", cause.title);
+fn a_cluster_that_takes_no_put_is_an_error_and_one_that_takes_small_ones_a_warning() {
+    let shut = |count: usize| {
+        move |facts: &mut Facts| facts.nodes.iter_mut().take(count).for_each(|node| node.open = false)
+    };
+    let cause = only(&but(shut(1)), Level::Warning, CauseKind::NoPlace);
+    let title = "puts of all but small objects with rs:n=4,k=2 are refused: 3 of the 4 nodes that they need take blocks";
+    assert_eq!(cause.title, title);
+    assert_eq!(cause.details, ["rs:n=4,k=2 needs 4 nodes, 3 for a small object"]);
+    let cause = only(&but(shut(2)), Level::Error, CauseKind::NoPlace);
+    assert!(cause.title.starts_with("puts with rs:n=4,k=2 are refused: 2 of the 4 nodes"), "{}", cause.title);
     let partly = but(|facts| {
-        shut(facts);
-        facts.codes.push(("replication:n=2".into(), 2));
+        shut(2)(facts);
+        facts.codes.insert(0, code("rs:n=3,k=2", 3, 2));
+        facts.codes.push(code("replication:n=3", 3, 1));
+        facts.codes.push(code("replication:n=2", 2, 1));
     });
-    only(&partly, Level::Warning, CauseKind::NoPlace);
+    let cause = only(&partly, Level::Warning, CauseKind::NoPlace);
+    assert!(cause.title.starts_with("puts with rs:n=4,k=2 (and 2 other codes) are"), "{}", cause.title);
 }
 
 #[test]
