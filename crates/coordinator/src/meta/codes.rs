@@ -1,6 +1,6 @@
 //! Codes: a key for each code in use, and the definitions of registered codes.
 //!
-//! Invariants: a registered code exists as long as an object or a put uses it; a key is never reused for another
+//! Invariants: a registered code exists as long as an object, a put or a volume uses it; a key is never reused for another
 //! code, so a remembered key can never mean another code.
 
 use std::collections::BTreeSet;
@@ -55,6 +55,7 @@ impl Meta {
                 return Err(missing(name));
             }
             refuse_users(name, t.users_since(key, seen)?)?;
+            refuse_users(name, volume_with(key, &t.volumes)?)?;
             t.code_keys.remove(name)?;
             t.codes.remove(key)?;
             t.definitions.remove(key)?;
@@ -200,6 +201,20 @@ fn put_with(key: u16, puts: redb::Range<'_, u64, &'static [u8]>) -> Result<Optio
         let put: PendingPut = record::unpack("pending put", row?.1.value())?;
         if put.code == key {
             return Ok(Some(format!("the put of {:?}", put.name)));
+        }
+    }
+    Ok(None)
+}
+
+/// A volume that uses a code, though it may have no stripe yet.
+fn volume_with(
+    key: u16,
+    volumes: &impl ReadableTable<&'static str, &'static [u8]>,
+) -> Result<Option<String>> {
+    for row in volumes.iter()? {
+        let (name, volume) = row?;
+        if record::unpack::<VolumeRecord>("volume", volume.value())?.code == key {
+            return Ok(Some(format!("volume {:?}", name.value())));
         }
     }
     Ok(None)
