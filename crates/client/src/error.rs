@@ -98,7 +98,7 @@ impl ClientError {
     }
 
     /// The sink of a read took no more.
-    pub(crate) fn of_sink(error: &std::io::Error) -> Self {
+    pub fn of_sink(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => {
                 Self::Io("what was read could not be written: the reader of the pipe has closed it".into())

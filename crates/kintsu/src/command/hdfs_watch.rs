@@ -21,7 +21,7 @@ struct Line<'a> {
     seen: &'a Seen,
 }
 
-/// Prints what is seen until Ctrl-C.
+/// Prints what is seen until Ctrl-C, or until nobody reads it.
 pub async fn run(namenode: &NameNode, path: &str, scan: Duration, json: bool) -> anyhow::Result<ExitCode> {
     let (events, mut happens) = mpsc::channel(WAITING);
     let began = Instant::now();
@@ -31,6 +31,9 @@ pub async fn run(namenode: &NameNode, path: &str, scan: Duration, json: bool) ->
             match json {
                 true => output::json(&Line { at_ms: at.as_millis() as u64, seen: &seen })?,
                 false => output::line(&format!("{:8.1} s  {}", at.as_secs_f64(), told(&seen)))?,
+            }
+            if !output::is_read() {
+                break;
             }
         }
         anyhow::Ok(())

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use cluster::{Cluster, sha256, text, wait};
+use cluster::{Cluster, kintsu, sha256, text, wait};
 use redb::ReadableTable as _;
 use serde_json::{Value, json};
 
@@ -203,6 +203,47 @@ fn a_closed_standard_stream_is_an_error_and_dev_null_is_not() {
         assert!(out.status.code() == Some(expected) && said.contains(words), "{case}: {said}");
     }
     assert_eq!(cluster.json(&["stat", "empty"])["size"], 0);
+}
+
+#[test]
+fn a_verdict_is_the_same_though_nobody_reads_it() {
+    let mut cluster = Cluster::start(6, 3);
+    cluster.put(&cluster.file("source", 100_000), "o", &SMALL);
+    cluster.put(&cluster.file("more", 100_000), "other", &SMALL);
+    cluster.json(&["volume", "create", "disk", "--size", "1MiB", "--code", "rs:n=4,k=2"]);
+    let tree = cluster.dir.path().join("tree");
+    fs::create_dir_all(&tree).unwrap();
+    fs::write(tree.join("good"), "good").unwrap();
+    std::os::unix::fs::symlink("/no/such/file", tree.join("bad")).unwrap();
+    let tree = tree.to_str().unwrap();
+    let endpoint = cluster.endpoint.clone();
+    let ends_with = |expected: i32, args: &str| {
+        // The pipe has no reader from the beginning.
+        let (_, writer) = std::io::pipe().unwrap();
+        let mut command = kintsu();
+        command.args(args.split(' ')).env("KINTSU_COORDINATOR", &endpoint).stdout(writer);
+        let out = command.stdin(std::process::Stdio::null()).output().unwrap();
+        assert_eq!(out.status.code(), Some(expected), "{args}: {}", text(&out.stderr));
+    };
+    for list in ["ls", "ls --json", "nodes", "jobs", "volume ls", "scrub"] {
+        ends_with(0, list);
+    }
+    for json in ["", " --json"] {
+        ends_with(1, &format!("put {tree} t/ --replace{json}"));
+        ends_with(1, &format!("rm other nothing --yes{json}"));
+        ends_with(1, &format!("stat nothing{json}"));
+    }
+    ends_with(1, "get o -");
+    ends_with(1, "volume read disk");
+    assert_eq!(cluster.json(&["stat", "t/good"])["size"], 4, "what was to be done is done");
+    for node in 0..4 {
+        cluster.kill(node);
+    }
+    cluster.wait_dead(4);
+    for json in ["", " --json"] {
+        ends_with(2, &format!("health{json}"));
+        ends_with(1, &format!("repair{json}"));
+    }
 }
 
 /// Files of a tree: their names below it, and the SHA-256 of each.
