@@ -8,6 +8,9 @@ use serde::Serialize;
 /// Whoever read standard output has closed it.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
+/// JSON was asked for.
+static JSON: AtomicBool = AtomicBool::new(false);
+
 /// Prints a value as one line of JSON on standard output.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string(value)?)
@@ -19,6 +22,16 @@ pub fn complain(json: bool, kind: &str, message: &str) {
         true => eprintln!("{}", serde_json::json!({"error": {"kind": kind, "message": message}})),
         false => eprintln!("kintsu: {message}"),
     }
+}
+
+/// JSON was asked for, or not: for what is said wherever the program is.
+pub fn ask_for_json(asked: bool) {
+    JSON.store(asked, Relaxed);
+}
+
+/// Says on standard error that the user has ended the command.
+pub fn interrupted() {
+    complain(JSON.load(Relaxed), "interrupted", "interrupted");
 }
 
 /// Prints a line on standard output. If its reader has closed it (`| head`), the line is dropped and the command goes on: what it

@@ -12,6 +12,7 @@ use std::process::Command;
 
 use cluster::{Cluster, kintsu, sha256, text, wait};
 use redb::ReadableTable as _;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 const SMALL: [&str; 6] = ["--code", "rs:n=5,k=3", "--block", "64KiB", "--cell", "16KiB"];
@@ -166,6 +167,21 @@ fn errors_are_json_where_that_was_asked_for() {
     let wrong = error(&["put", "--cod", "x", "y", "z"]);
     assert!(wrong["kind"] == "usage" && wrong["message"].as_str().unwrap().contains("--cod"), "{wrong}");
     assert_eq!(error(&["put", "/dev/null", "o", "--code", "rs:n=9,k=x"])["kind"], "invalid");
+    // Each name has its row; nothing is said twice.
+    let out = cluster.run(&["rm", "nothing", "nought", "--yes", "--json"]);
+    let rows: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(rows[1]["error"].as_str().unwrap().contains("nought"), "{rows}");
+    assert_eq!((out.status.code(), text(&out.stderr).as_str()), (Some(1), ""));
+    let said = text(&cluster.run(&["rm", "nothing", "nought", "--yes"]).stderr);
+    assert_eq!((said.matches("nothing").count(), said.matches("nought").count()), (1, 1), "{said}");
+    // Ctrl-C.
+    let mut put = cluster.spawn_stream("o", &["--code", "rs:n=4,k=2", "--block", "32KiB"]);
+    put.stdin.as_mut().unwrap().write_all(&[1; 300_000]).unwrap();
+    wait("the put to begin", || cluster.json(&["status"])["puts_pending"] == 1);
+    kill_process(Pid::from_child(&put), Signal::INT).unwrap();
+    let out = put.wait_with_output().unwrap();
+    let told: Value = serde_json::from_slice(&out.stderr).unwrap();
+    assert_eq!((out.status.code(), &told["error"]["kind"]), (Some(130), &json!("interrupted")));
 }
 
 #[test]
