@@ -13,7 +13,7 @@ use kintsu_wire::message::{AbsentBlock, DamagedStripe};
 
 use super::volume_logs::{Holders, holders, short_logs};
 use crate::cluster::Cluster;
-use crate::engine::damage::{self, Harm, Harmed};
+use crate::engine::damage::{self, Harm, Harmed, Owners, Whose};
 use crate::engine::health::LogFacts;
 use crate::error::Result;
 use crate::meta::{Meta, Snapshot};
@@ -31,8 +31,10 @@ const WORST: usize = 10_000;
 /// The last scan.
 #[derive(Debug, Clone, Default)]
 pub struct Scanned {
-    /// Stripes that cannot be read, and the objects that they are part of.
-    pub unreadable: (u64, u64),
+    /// Stripes that cannot be read.
+    pub unreadable: u64,
+    /// Whose bytes these have.
+    pub owners: Owners,
     /// The other damaged stripes, by how many more losses each bears for sure.
     pub reduced: BTreeMap<u64, u64>,
     /// The worst ones.
@@ -49,12 +51,12 @@ pub struct Scanned {
 impl Scanned {
     /// Whether a stripe is unreadable or would be after one more loss.
     pub fn is_endangered(&self) -> bool {
-        self.unreadable.0 > 0 || self.reduced.contains_key(&0)
+        self.unreadable > 0 || self.reduced.contains_key(&0)
     }
 
     /// Stripes with blocks that cannot be read.
     pub fn degraded(&self) -> u64 {
-        self.unreadable.0 + self.reduced.values().sum::<u64>()
+        self.unreadable + self.reduced.values().sum::<u64>()
     }
 }
 
@@ -104,7 +106,7 @@ fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Resu
         match bears {
             Some(more) => *scanned.reduced.entry(more).or_default() += 1,
             None => {
-                scanned.unreadable.0 += 1;
+                scanned.unreadable += 1;
                 owners.insert(stripe.owner);
             }
         }
@@ -130,7 +132,9 @@ fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Resu
     // `None`, which cannot be read, comes first.
     found.sort_unstable();
     for owner in owners {
-        scanned.unreadable.1 += snapshot.objects_of(owner)?.1;
+        if let Some(whose) = snapshot.whose(owner)? {
+            scanned.owners.add(&whose);
+        }
     }
     scanned.looked = seen.len();
     scanned.worst = Arc::new(found.into_iter().take(WORST).map(|(_, id)| id).collect());
@@ -167,11 +171,16 @@ pub async fn describe(
             let absent = |(index, block): (_, &crate::meta::BlockRecord)| {
                 gone.contains(&index).then_some(AbsentBlock { index, node: block.node, lost: block.lost })
             };
-            let (object, objects) = snapshot.objects_of(stripe.owner)?;
+            let (object, others, volume) = match snapshot.whose(stripe.owner)? {
+                Some(Whose::Objects(name, count)) => (name, count.saturating_sub(1), false),
+                Some(Whose::Volume(name)) => (name, 0, true),
+                None => Default::default(),
+            };
             list.push(DamagedStripe {
                 stripe: id,
-                object: object.unwrap_or_default(),
-                others: objects.saturating_sub(1),
+                object,
+                volume,
+                others,
                 code: code.name().into(),
                 readable: bears.is_some(),
                 bears: bears.unwrap_or(0),
@@ -206,5 +215,5 @@ pub fn needing(
             harmed.look(&stripe, id.index, cluster.code(stripe.code)?.as_ref(), &gone);
         }
     }
-    harmed.end(|owner| snapshot.objects_of(owner))
+    harmed.end(|owner| snapshot.whose(owner))
 }

@@ -10,6 +10,7 @@ mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::damage::Owners;
 use super::repair::Held;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Fullness, Health, Level, NodeState};
@@ -108,8 +109,8 @@ pub struct NodeFacts {
 pub struct Damage {
     /// Stripes that cannot be read.
     pub unreadable: u64,
-    /// The objects that these are part of.
-    pub unreadable_objects: u64,
+    /// Whose bytes these have.
+    pub owners: Owners,
     /// The others, by how many more losses each bears for sure.
     pub reduced: BTreeMap<u64, u64>,
     /// The most damaged ones.
@@ -271,7 +272,7 @@ fn named(nodes: &[NodeId]) -> String {
 }
 
 /// `1 stripe`, `2 stripes`.
-fn several(count: u64, what: &str) -> String {
+pub(super) fn several(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

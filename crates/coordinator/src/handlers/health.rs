@@ -25,7 +25,6 @@ pub async fn handle(cluster: &Arc<Cluster>, request: AskHealth) -> Result<Health
 
 /// The verdict, with at most this many stripes for each cause.
 pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> Result<Health> {
-    let (unreadable, unreadable_objects) = damage.unreadable;
     let worst = match stripes {
         0 => Vec::new(),
         limit => describe(cluster, damage.worst.clone(), limit as usize).await?,
@@ -73,7 +72,12 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
     let hanging_puts = cluster.leases().hanging();
     let facts = Facts {
         nodes,
-        damage: Damage { unreadable, unreadable_objects, reduced: damage.reduced.clone(), worst },
+        damage: Damage {
+            unreadable: damage.unreadable,
+            owners: damage.owners.clone(),
+            reduced: damage.reduced.clone(),
+            worst,
+        },
         logs: damage.logs.clone(),
         gate,
         repairs: RepairFacts {
@@ -171,6 +175,21 @@ mod tests {
         volume(&cluster).await;
         silence(&cluster, &[0, 1, 2]);
         assert!(refused().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_stripe_of_a_volume_is_named_as_the_volume() {
+        let (_dir, cluster) = cluster(6, 3).await;
+        volume(&cluster).await;
+        silence(&cluster, &[0, 1, 2, 3, 4]);
+        let health = handle(&cluster, AskHealth { stripes: 9 }).await.unwrap();
+        let cause = &health.causes[0];
+        assert_eq!(
+            (cause.kind, cause.title.as_str()),
+            (CauseKind::UnreadableStripes, "1 stripe of 1 volume cannot be read")
+        );
+        assert_eq!((cause.stripes[0].object.as_str(), cause.stripes[0].volume), ("disk", true));
+        assert!(cause.advice.contains("restore the volumes"), "{}", cause.advice);
     }
 
     #[tokio::test]

@@ -106,8 +106,11 @@ pub struct AbsentBlock {
 pub struct DamagedStripe {
     /// Which stripe.
     pub stripe: StripeId,
-    /// The object that it is part of; one of them if several share it.
+    /// The object that it is part of; one of them if several share it. Of a stripe of a volume or snapshot its name.
     pub object: String,
+    /// Whether that is a volume or snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub volume: bool,
     /// How many other objects share it.
     #[serde(default)]
     pub others: u64,

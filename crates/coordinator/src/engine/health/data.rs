@@ -6,6 +6,7 @@ use kintsu_dag::NodeId;
 use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Level, NodeState};
 
 use super::{Facts, NAMED, NodeFacts, ShortLogs, cause, named, several, span};
+use crate::engine::damage::Owners;
 use crate::engine::repair::Held;
 
 pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
@@ -33,23 +34,33 @@ fn unreadable(facts: &Facts) -> Option<Cause> {
     }
     let away: Vec<_> = missing(facts).map(|node| node.id).collect();
     let advice = match away.as_slice() {
-        [] => "their blocks are lost on living nodes: bring the blocks back (a disk that was taken out; `kintsu quarantine ls`), \
-               or put the objects again"
-            .into(),
+        [] => format!(
+            "their blocks are lost on living nodes: bring the blocks back (a disk that was taken out; `kintsu quarantine ls`), \
+             or {}",
+            again(&damage.owners)
+        ),
         away => format!(
             "bring {} back with the same folders (`kintsu nodes` lists states and folders): then the blocks there \
-             count again; what stays unreadable must be put again",
-            named(away)
+             count again; if something stays unreadable, {}",
+            named(away),
+            again(&damage.owners)
         ),
     };
-    let (stripes, objects) =
-        (several(damage.unreadable, "stripe"), several(damage.unreadable_objects, "object"));
-    let title = format!("{stripes} of {objects} cannot be read");
+    let title = format!("{} of {} cannot be read", several(damage.unreadable, "stripe"), damage.owners);
     let kind = CauseKind::UnreadableStripes;
     Some(Cause {
         stripes: worst(facts, |stripe| !stripe.readable),
         ..cause(Level::Error, kind, damage.unreadable, title, advice)
     })
+}
+
+/// What can be done about bytes that are lost.
+fn again(owners: &Owners) -> &'static str {
+    match (owners.objects, owners.volumes.is_empty()) {
+        (_, true) => "put the objects again",
+        (0, false) => "restore the volumes from a copy of what was in them",
+        (_, false) => "put the objects again, and restore the volumes from a copy of what was in them",
+    }
 }
 
 fn reduced(facts: &Facts) -> Option<Cause> {

@@ -59,6 +59,7 @@ fn damaged(stripe: u64, readable: bool, bears: u64) -> DamagedStripe {
         others: 0,
         stripe: StripeId(stripe),
         object: "a".into(),
+        volume: false,
         code: "rs:n=4,k=2".into(),
         readable,
         bears,
@@ -99,7 +100,7 @@ fn a_cluster_without_causes_is_healthy() {
 fn unreadable_stripes_are_an_error_with_their_names() {
     let lost = but(|facts| {
         facts.damage.unreadable = 30;
-        facts.damage.unreadable_objects = 2;
+        facts.damage.owners.objects = 2;
         facts.damage.worst = vec![damaged(7, false, 0)];
     });
     let cause = only(&lost, Level::Error, CauseKind::UnreadableStripes);
