@@ -38,7 +38,8 @@ fn unverified(facts: &Facts, causes: &mut Vec<Cause>) {
     let late = |node: &NodeFacts| node.state == NodeState::Alive && node.placed > 0;
     let late = ids(facts, |node| late(node) && every > 0 && node.unverified_s > every.saturating_mul(2));
     let what = ["has blocks that were not verified in time", "have blocks that were not verified in time"];
-    let advice = "`kintsu nodes` shows when they last were; `kintsu scrub --node ID` verifies them now; if this comes again, the                   disk or the limit of background work (`kintsu config show`) is too slow";
+    let advice = "`kintsu nodes` shows when they last were; `kintsu scrub --node ID` verifies them now; if this comes again, the \
+                  disk or the limit of background work (`kintsu config show`) is too slow";
     add(causes, Level::Warning, CauseKind::UnverifiedNodes, &late, what, advice);
 }
 

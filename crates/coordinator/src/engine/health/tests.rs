@@ -67,9 +67,19 @@ fn damaged(stripe: u64, readable: bool, bears: u64) -> DamagedStripe {
     }
 }
 
+/// The verdict, in texts without a break.
+fn judged(facts: &Facts) -> Health {
+    let health = judge(facts);
+    let texts = |cause: &Cause| [&[cause.title.clone(), cause.advice.clone()][..], &cause.details].concat();
+    for text in health.causes.iter().flat_map(texts) {
+        assert!(!text.contains("  "), "{text:?}");
+    }
+    health
+}
+
 /// The single cause of a verdict.
 fn only(facts: &Facts, level: Level, kind: CauseKind) -> Cause {
-    let health = judge(facts);
+    let health = judged(facts);
     let [cause] = health.causes.as_slice() else { panic!("{health:?}") };
     assert_eq!((health.verdict, cause.level, cause.kind), (level, level, kind), "{cause:?}");
     assert!(!cause.advice.is_empty() && !cause.title.is_empty());
@@ -82,7 +92,7 @@ fn only(facts: &Facts, level: Level, kind: CauseKind) -> Cause {
 
 /// The cause of this kind, among others.
 fn one_of(facts: &Facts, kind: CauseKind) -> Cause {
-    let health = judge(facts);
+    let health = judged(facts);
     health.causes.iter().find(|cause| cause.kind == kind).cloned().unwrap_or_else(|| panic!("{health:?}"))
 }
 
