@@ -227,6 +227,11 @@ fn processes_that_meet_nobody_or_the_wrong_one_say_so() {
     let said = text(&out.stderr);
     let known = ["coordinator's address", control.as_str()].iter().all(|words| said.contains(words));
     assert!(!out.status.success() && known, "{said:?}");
+    let slices = cluster.json(&["nodes"])[0]["data"].as_str().unwrap().to_owned();
+    for _ in 0..5 {
+        let said = text(&kintsu().args(["ls", "--coordinator", &slices]).output().unwrap().stderr);
+        assert!(said.contains("another port than the coordinator's"), "{said:?}");
+    }
     let dir = tempfile::tempdir().unwrap();
     let mut command = kintsu();
     command
@@ -239,14 +244,13 @@ fn processes_that_meet_nobody_or_the_wrong_one_say_so() {
     agent.kill().unwrap();
     agent.wait().unwrap();
     assert!(line.contains("waits for the coordinator at 127.0.0.1:1"), "{line}");
-    let out = kintsu()
-        .args(["up", "--nodes", "3", "--racks", "7", "--dir"])
-        .arg(dir.path().join("new"))
-        .output()
-        .unwrap();
-    let said = text(&out.stderr);
-    assert!(!out.status.success() && said.contains("at most as many racks as nodes (3)"), "{said}");
-    assert!(!dir.path().join("new").exists(), "what is refused leaves no folder");
+    let demo = ["demo", "--nodes", "20", "--racks", "30", "--file", "/etc/hostname", "--dir"];
+    for (args, nodes) in [(&["up", "--nodes", "3", "--racks", "7", "--dir"][..], 3), (&demo[..], 20)] {
+        let out = kintsu().args(args).arg(dir.path().join("new")).output().unwrap();
+        let (said, expected) = (text(&out.stderr), format!("at most as many racks as nodes ({nodes})"));
+        assert!(!out.status.success() && said.contains(&expected), "{said}");
+        assert!(!dir.path().join("new").exists(), "what is refused leaves no folder");
+    }
 }
 
 #[test]
