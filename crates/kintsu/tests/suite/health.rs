@@ -178,6 +178,18 @@ fn space_is_counted_once_and_full_nodes_get_nothing() {
 }
 
 #[test]
+fn the_space_of_a_node_that_has_not_called_is_not_known_rather_than_zero() {
+    let mut cluster = Cluster::start(2, 2);
+    cluster.kill(1);
+    cluster.kill_coordinator();
+    cluster.start_coordinator();
+    let said = text(&cluster.run(&["nodes"]).stdout);
+    let row = said.lines().find(|line| line.trim_start().starts_with("1 ")).unwrap();
+    assert_eq!(row.matches("not known yet").count(), 2, "{said}");
+    assert!(cluster.json(&["nodes"])[1]["usage"].is_null());
+}
+
+#[test]
 fn a_job_goes_on_without_its_follower_and_can_be_cancelled() {
     use rustix::process::{Pid, Signal, kill_process};
     let cluster = Cluster::start(6, 6);
