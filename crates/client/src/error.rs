@@ -98,7 +98,7 @@ impl ClientError {
     }
 
     /// The sink of a read took no more.
-    pub(crate) fn of_sink(error: &std::io::Error) -> Self {
+    pub fn of_sink(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => {
                 Self::Io("what was read could not be written: the reader of the pipe has closed it".into())
@@ -155,7 +155,7 @@ fn advice(reason: &str) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
     if says(&["certificate", "wrong peer", "fatal alert"]) {
         "each side must trust the other's authority, and both certificates must be in force: see docs/security.md"
-    } else if says(&["frame with invalid size", "corrupt message"]) {
+    } else if says(&["frame with invalid size", "corrupt message", "closed because of a broken pipe"]) {
         "does only one side speak TLS (--tls DIR, or KINTSU_TLS, makes this one speak it), or is this another port than the \
          coordinator's?"
     } else {
@@ -202,5 +202,19 @@ impl From<Fault> for ClientError {
             Kind::Aborted => Self::Interrupted(text),
             Kind::Io => Self::Io(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_answers_in_another_language_is_at_another_port() {
+        let said = |reason| ClientError::unreachable("127.0.0.1:1", reason).to_string();
+        for reason in ["frame with invalid size", "stream closed because of a broken pipe"] {
+            assert!(said(reason).contains("another port than the coordinator's"), "{}", said(reason));
+        }
+        assert!(said("Connection refused").ends_with("`kintsu up` starts a cluster there"));
     }
 }

@@ -80,15 +80,15 @@ changes! {
         None => format!("volume {:?}", it.name),
     };
     JobId: |it| format!("job {}", it.id);
-    NodeCommand: |it| format!("{:?} {}{}", it.action, it.node, if it.force { ", by force" } else { "" });
+    NodeCommand: |it| format!("{} {}{}", it.action, it.node, if it.force { ", by force" } else { "" });
     NodeRef: |it| it.node.to_string();
     Encode: |it| format!("object {:?}", it.name);
-    Repair: |it| format!("{:?}", it.target);
+    Repair: |it| it.target.to_string();
     Scrub: |it| it.node.map_or_else(|| "all nodes".to_owned(), |node| node.to_string());
     RestoreBlock: |it| format!("{:?} on {}", it.name, it.node);
     RegisterCode: |it| format!("code {:?}", it.definition.name);
     CodeName: |it| format!("code {:?}", it.name);
-    ChangeSetting: |it| format!("{it:?}");
+    ChangeSetting: |it| it.to_string();
     Rates: |_it| "rates of links".to_owned();
     Backup: |_it| "all metadata".to_owned();
 }

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Shown, Steering, Turns};
+use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Shown, Steering, Turns, UsedCodes};
 use crate::engine::bandwidth::Bandwidth;
 use crate::engine::counts::Tallies;
 use crate::engine::doubt::Doubts;
@@ -111,6 +111,7 @@ pub struct Cluster {
     tallies: Mutex<Tallies>,
     phases: Mutex<Phases>,
     damage: Mutex<Scanned>,
+    used_codes: Mutex<UsedCodes>,
     pub(crate) codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<Doubts>,
@@ -193,6 +194,7 @@ impl Cluster {
             tallies: Mutex::default(),
             phases: Mutex::default(),
             damage: Mutex::default(),
+            used_codes: Mutex::default(),
             codes: Mutex::default(),
             places: Mutex::default(),
             verifying: Mutex::default(),
@@ -348,6 +350,10 @@ impl Cluster {
 
     pub fn damage(&self) -> MutexGuard<'_, Scanned> {
         lock(&self.damage)
+    }
+
+    pub fn used_codes(&self) -> MutexGuard<'_, UsedCodes> {
+        lock(&self.used_codes)
     }
 
     /// The nodes as planners see them, and the nodes that can be read from.

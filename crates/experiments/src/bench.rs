@@ -27,5 +27,7 @@ pub mod small;
 /// When `dir` does not exist or cannot be written.
 pub fn folder(dir: &std::path::Path) -> Result<tempfile::TempDir> {
     let made = tempfile::Builder::new().prefix("kintsu-bench-").tempdir_in(dir);
+    // Its own words name the folder that it tried to make.
+    let made = made.map_err(|error| std::io::Error::from(error.kind()));
     made.with_context(|| format!("--dir: expected a folder that can be written, got {}", dir.display()))
 }

@@ -505,7 +505,7 @@ pub enum NodeAction {
     Pause,
     /// End its pause.
     Resume,
-    /// Remove it from the list of nodes: only for a node that is gone for good and has no block placed on it.
+    /// Remove it from the list of nodes: only for a node that is gone for good, with no block placed on it and no log of a volume.
     Forget,
 }
 

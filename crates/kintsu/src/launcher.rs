@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use kintsu_cluster::node_dir;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,18 @@ pub struct Shape {
     pub nodes: u32,
     /// Number of racks.
     pub racks: u32,
+}
+
+/// Checks how many racks were asked for.
+///
+/// # Errors
+/// None, or more than there are nodes.
+pub fn check_racks(nodes: u32, racks: u32) -> anyhow::Result<()> {
+    ensure!(
+        (1..=nodes).contains(&racks),
+        "--racks {racks}: expected 1 or more, and at most as many racks as nodes ({nodes}): each rack needs a node"
+    );
+    Ok(())
 }
 
 impl Shape {
@@ -42,12 +54,7 @@ impl Shape {
             let there = (0..).take_while(|id| node_dir(&args.dir, *id).is_dir()).count() as u32;
             let nodes = args.nodes.unwrap_or(20.max(there));
             let asked = Self { nodes, racks: args.racks.unwrap_or(5.min(nodes)) };
-            if asked.racks > nodes {
-                bail!(
-                    "--racks {}: expected at most as many racks as nodes ({nodes}): each rack needs a node",
-                    asked.racks
-                );
-            }
+            check_racks(nodes, asked.racks)?;
             if there > 0 && there != asked.nodes && !args.grow {
                 bail!(
                     "{} was made with {there} nodes, got --nodes {}: use --nodes {there}, or --grow to add nodes",

@@ -58,6 +58,7 @@ fn main() -> std::process::ExitCode {
         cli::LogFormat::Json => log.json().flatten_event(true).init(),
     }
     let json = cli.json;
+    output::ask_for_json(json);
     match run(cli) {
         Ok(code) => code,
         Err(error) => {

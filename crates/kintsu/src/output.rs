@@ -1,7 +1,15 @@
 //! What commands print: JSON for programs, tables for people.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use comfy_table::{Table, presets};
 use serde::Serialize;
+
+/// Whoever read standard output has closed it.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// JSON was asked for.
+static JSON: AtomicBool = AtomicBool::new(false);
 
 /// Prints a value as one line of JSON on standard output.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
@@ -16,14 +24,33 @@ pub fn complain(json: bool, kind: &str, message: &str) {
     }
 }
 
-/// Prints a line on standard output; a closed pipe (`| head`) is not an error.
+/// JSON was asked for, or not: for what is said wherever the program is.
+pub fn ask_for_json(asked: bool) {
+    JSON.store(asked, Relaxed);
+}
+
+/// Says on standard error that the user has ended the command.
+pub fn interrupted() {
+    complain(JSON.load(Relaxed), "interrupted", "interrupted");
+}
+
+/// Prints a line on standard output. If its reader has closed it (`| head`), the line is dropped and the command goes on: what it
+/// does, and its exit code, do not depend on who looks.
 pub fn line(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     crate::inherited::check_output()?;
     match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
+            UNREAD.store(true, Relaxed);
+            Ok(())
+        }
         other => Ok(other?),
     }
+}
+
+/// Whether standard output still has a reader, as far as is known: a list need not go on without one.
+pub fn is_read() -> bool {
+    !UNREAD.load(Relaxed)
 }
 
 /// An empty table with these headings.

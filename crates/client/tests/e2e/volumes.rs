@@ -7,7 +7,9 @@ use bytes::Bytes;
 use kintsu_client::{ClientError, Options, Volume, VolumeAccess};
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
-use kintsu_wire::message::{CreateVolume, Durability, NodeAction, NodeState, RepairTarget, VolumeInfo};
+use kintsu_wire::message::{
+    CauseKind, CreateVolume, Durability, NodeAction, NodeState, RepairTarget, VolumeInfo,
+};
 
 use crate::cluster::{Cluster, RS};
 
@@ -382,9 +384,13 @@ async fn logs_that_nobody_has_any_more_can_be_abandoned() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
     assert!(refused.starts_with("log of "), "{refused}");
+    let says_so =
+        async || client.health(0).await.unwrap().causes.iter().any(|cause| cause.kind == CauseKind::LostLogs);
+    assert!(says_so().await);
     let lost = client.lost_logs("disk", true).await.unwrap();
     assert!(lost.iter().any(|log| (log.offset, log.len) == (0, BLOCK)), "{lost:?}");
     assert_eq!(client.lost_logs("disk", true).await.unwrap(), []);
+    assert!(!says_so().await);
     disk.volume = client.open_volume("disk", VolumeAccess::Write).await.unwrap();
     disk.model = committed;
     disk.check().await;

@@ -173,7 +173,8 @@ async fn copy(cluster: &Arc<Cluster>, patience: Duration) -> Result<Option<Copie
         }
         return Ok(Some(copied));
     }
-    tracing::info!("copy {} of the metadata is kept by {:?}", copied.number, copied.nodes);
+    let nodes: Vec<String> = copied.nodes.iter().map(ToString::to_string).collect();
+    tracing::info!("copy {} of the metadata is kept by {}", copied.number, nodes.join(", "));
     let header = offer.header.clone();
     cluster.meta.off(move |meta| meta.copied(&header)).await?;
     let mut state = lock(&cluster.copies.state);

@@ -2,7 +2,8 @@
 //! node ([`crate::engine::damage`]).
 //!
 //! The damage of the cluster comes from an index scan over blocks that are lost or on nodes that are down, never over
-//! all stripes. The result of a scan of many stripes is reused for a time in proportion to its duration.
+//! all stripes. The logs of volumes have no such index: their rows are scanned, but not while the nodes stay with which all
+//! logs were whole. The result of a scan of many stripes is reused for a time in proportion to its duration.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -10,16 +11,18 @@ use std::sync::Arc;
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_wire::message::{AbsentBlock, DamagedStripe};
 
+use super::volume_logs::{Holders, holders, short_logs};
 use crate::cluster::Cluster;
-use crate::engine::damage::{self, Harm, Harmed};
+use crate::engine::damage::{self, Harm, Harmed, Owners, Whose};
+use crate::engine::health::LogFacts;
 use crate::error::Result;
-use crate::meta::Snapshot;
+use crate::meta::{Meta, Snapshot};
 
 /// Rows of a page.
 const PAGE: usize = 8192;
 /// The result of a scan is reused for this many times the scan's duration,
 const REST: u64 = 20;
-/// but not at all if it looked at no more stripes than this: where little is damaged the status is never old, however
+/// but not at all if it looked at no more stripes or objects than this: where little is damaged the status is never old, however
 /// slow the machine is.
 const FEW: usize = 4096;
 /// Most damaged stripes that are remembered; the others are only counted.
@@ -28,12 +31,18 @@ const WORST: usize = 10_000;
 /// The last scan.
 #[derive(Debug, Clone, Default)]
 pub struct Scanned {
-    /// Stripes that cannot be read, and the objects that they are part of.
-    pub unreadable: (u64, u64),
+    /// Stripes that cannot be read.
+    pub unreadable: u64,
+    /// Whose bytes these have.
+    pub owners: Owners,
     /// The other damaged stripes, by how many more losses each bears for sure.
     pub reduced: BTreeMap<u64, u64>,
     /// The worst ones.
     pub worst: Arc<Vec<StripeId>>,
+    /// The logs of volumes that are not on all of their nodes.
+    pub logs: LogFacts,
+    /// The nodes that answered then.
+    holders: Option<Holders>,
     /// Stripes that it looked at.
     looked: usize,
     until_ms: u64,
@@ -42,12 +51,12 @@ pub struct Scanned {
 impl Scanned {
     /// Whether a stripe is unreadable or would be after one more loss.
     pub fn is_endangered(&self) -> bool {
-        self.unreadable.0 > 0 || self.reduced.contains_key(&0)
+        self.unreadable > 0 || self.reduced.contains_key(&0)
     }
 
     /// Stripes with blocks that cannot be read.
     pub fn degraded(&self) -> u64 {
-        self.unreadable.0 + self.reduced.values().sum::<u64>()
+        self.unreadable + self.reduced.values().sum::<u64>()
     }
 }
 
@@ -62,12 +71,27 @@ pub async fn damage(cluster: &Arc<Cluster>) -> Result<Scanned> {
         return Ok(known);
     }
     let down = cluster.members().down();
-    let worker = cluster.clone();
-    let mut scanned = cluster.meta.off(move |meta| scan(&worker, &meta.snapshot()?, &down)).await?;
-    let now_ms = cluster.now_ms();
-    scanned.until_ms = now_ms + if scanned.looked <= FEW { 0 } else { (now_ms - started_ms) * REST };
+    let (worker, holders) = (cluster.clone(), holders(cluster));
+    let find = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut scanned = scan(&worker, &snapshot, &down)?;
+        // A log moves only to nodes that answer, so all logs are whole as long as the nodes are there with which they were.
+        if !known.logs.is_whole() || known.holders.as_ref() != Some(&holders) {
+            let (logs, looked) = short_logs(&snapshot, &holders)?;
+            (scanned.logs, scanned.looked) = (logs, scanned.looked + looked);
+        }
+        scanned.holders = Some(holders);
+        Ok(scanned)
+    };
+    let mut scanned = cluster.meta.off(find).await?;
+    scanned.until_ms = reused_until(scanned.looked, started_ms, cluster.now_ms());
     *cluster.damage() = scanned.clone();
     Ok(scanned)
+}
+
+/// Until when the result of a scan is reused that looked at so many stripes or objects.
+pub fn reused_until(looked: usize, started_ms: u64, now_ms: u64) -> u64 {
+    now_ms + if looked <= FEW { 0 } else { (now_ms - started_ms) * REST }
 }
 
 fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Result<Scanned> {
@@ -82,7 +106,7 @@ fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Resu
         match bears {
             Some(more) => *scanned.reduced.entry(more).or_default() += 1,
             None => {
-                scanned.unreadable.0 += 1;
+                scanned.unreadable += 1;
                 owners.insert(stripe.owner);
             }
         }
@@ -108,7 +132,9 @@ fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Resu
     // `None`, which cannot be read, comes first.
     found.sort_unstable();
     for owner in owners {
-        scanned.unreadable.1 += snapshot.objects_of(owner)?.1;
+        if let Some(whose) = snapshot.whose(owner)? {
+            scanned.owners.add(&whose);
+        }
     }
     scanned.looked = seen.len();
     scanned.worst = Arc::new(found.into_iter().take(WORST).map(|(_, id)| id).collect());
@@ -127,7 +153,7 @@ pub async fn describe(
 ) -> Result<Vec<DamagedStripe>> {
     let down = cluster.members().down();
     let worker = cluster.clone();
-    let look = move |meta: &crate::meta::Meta| {
+    let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let mut out: [Vec<DamagedStripe>; 2] = Default::default();
         for &id in stripes.iter() {
@@ -145,11 +171,16 @@ pub async fn describe(
             let absent = |(index, block): (_, &crate::meta::BlockRecord)| {
                 gone.contains(&index).then_some(AbsentBlock { index, node: block.node, lost: block.lost })
             };
-            let (object, objects) = snapshot.objects_of(stripe.owner)?;
+            let (object, others, volume) = match snapshot.whose(stripe.owner)? {
+                Some(Whose::Objects(name, count)) => (name, count.saturating_sub(1), false),
+                Some(Whose::Volume(name)) => (name, 0, true),
+                None => Default::default(),
+            };
             list.push(DamagedStripe {
                 stripe: id,
-                object: object.unwrap_or_default(),
-                others: objects.saturating_sub(1),
+                object,
+                volume,
+                others,
                 code: code.name().into(),
                 readable: bears.is_some(),
                 bears: bears.unwrap_or(0),
@@ -184,5 +215,5 @@ pub fn needing(
             harmed.look(&stripe, id.index, cluster.code(stripe.code)?.as_ref(), &gone);
         }
     }
-    harmed.end(|owner| snapshot.objects_of(owner))
+    harmed.end(|owner| snapshot.whose(owner))
 }

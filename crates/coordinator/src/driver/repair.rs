@@ -319,16 +319,15 @@ async fn plan_now(cluster: &Arc<Cluster>, repair: &mut StripeRepair) -> Result<P
     Ok(planned)
 }
 
-/// Why a stripe could not be read, with the name of its object if that can be found.
+/// Why a stripe could not be read, with the name of its object or volume if that can be found.
 async fn unread(cluster: &Arc<Cluster>, id: StripeId, reason: &str) -> String {
-    let name = move |meta: &crate::meta::Meta| {
+    let whose = move |meta: &crate::meta::Meta| {
         let snapshot = meta.snapshot()?;
         let owner = snapshot.stripe(id)?.map(|s| s.owner);
-        owner.map_or(Ok((None, 0)), |owner| snapshot.objects_of(owner))
+        owner.map_or(Ok(None), |owner| snapshot.whose(owner))
     };
-    match cluster.meta.off(name).await {
-        Ok((Some(name), 1)) => format!("stripe {id} of {name:?}: {reason}"),
-        Ok((Some(name), count)) => format!("stripe {id} of {name:?} and {} more: {reason}", count - 1),
+    match cluster.meta.off(whose).await {
+        Ok(Some(whose)) => format!("stripe {id} of {whose}: {reason}"),
         _ => format!("stripe {id}: {reason}"),
     }
 }

@@ -17,9 +17,10 @@ use super::upgrade::check_volumes;
 use super::volume_relog::{relog, relog_or_abandon};
 use super::volumes::{has_log, record};
 use crate::cluster::Cluster;
+use crate::engine::health::LogFacts;
 use crate::error::Result;
 use crate::meta::record::StripeRecord;
-use crate::meta::{Meta, StripeLogs, VolumeRecord};
+use crate::meta::{Meta, Snapshot, StripeLogs, Volume, VolumeRecord};
 
 /// How often nodes are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -32,7 +33,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 const PAGE: u64 = 1024;
 
 /// The nodes that answer, with their folders.
-type Holders = BTreeMap<NodeId, FolderId>;
+pub type Holders = BTreeMap<NodeId, FolderId>;
 
 /// Runs until the coordinator ends.
 pub async fn keep_logs(cluster: Arc<Cluster>) {
@@ -154,7 +155,35 @@ pub async fn lost_logs(cluster: &Arc<Cluster>, volume: &VolumeRecord, abandon: b
     }
 }
 
-fn holders(cluster: &Cluster) -> Holders {
+/// Which logs of volumes are not on all nodes that should have them, with `holders` as the nodes that answer, and how many stripes were
+/// looked at: all that have logs. Blocking.
+///
+/// # Errors
+/// The metadata cannot be read.
+pub fn short_logs(snapshot: &Snapshot, holders: &Holders) -> Result<(LogFacts, usize)> {
+    let (mut facts, mut looked) = (LogFacts::default(), 0);
+    for Volume { name, record, .. } in snapshot.volumes()? {
+        // All that was acknowledged is in the blocks: a log that is lost begins empty elsewhere.
+        if record.scheme.row().at_once {
+            continue;
+        }
+        let mut first = 0;
+        loop {
+            let page = snapshot.volume_rows(record.id, first, PAGE)?;
+            let Some((last, _)) = page.last() else { break };
+            first = last + 1;
+            looked += page.len();
+            for (_, row) in &page {
+                let has = |node: &NodeId| has_log(holders.get(node).copied(), &row.folders, *node);
+                facts.look(&name, &row.logs, has);
+            }
+        }
+    }
+    Ok((facts, looked))
+}
+
+/// The nodes that answer now.
+pub fn holders(cluster: &Cluster) -> Holders {
     let members = cluster.members();
     let up = members.iter().filter(|(_, member)| member.holds());
     up.filter_map(|(node, member)| Some((node, member.record.folder?))).collect()

@@ -6,24 +6,88 @@ use std::fmt;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
 
+use super::health::several;
 use crate::meta::record::StripeRecord;
 
-/// Most objects that are named.
+/// Most objects and volumes that are named.
 const NAMED: usize = 3;
 
-/// The stripes and objects that could not be read any more.
+/// Whose bytes a stripe has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// Those of objects that share it: the name of one, and how many they are.
+    Objects(String, u64),
+    /// Those of the volume, or snapshot, of this name.
+    Volume(String),
+}
+
+impl Whose {
+    /// The name of the volume, or of one of the objects.
+    fn name(&self) -> String {
+        match self {
+            Self::Objects(name, _) => format!("{name:?}"),
+            Self::Volume(name) => format!("volume {name:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())?;
+        match self {
+            Self::Objects(_, count) if *count > 1 => write!(f, " and {} more", count - 1),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whose bytes some stripes have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owners {
+    /// How many objects.
+    pub objects: u64,
+    /// The names of the volumes and snapshots.
+    pub volumes: BTreeSet<String>,
+}
+
+impl Owners {
+    /// Adds those of further stripes; false if they were added before: other stripes of a volume.
+    pub fn add(&mut self, whose: &Whose) -> bool {
+        match whose {
+            Whose::Objects(_, count) => self.objects += count,
+            Whose::Volume(name) => return self.volumes.insert(name.clone()),
+        }
+        true
+    }
+
+    fn count(&self) -> u64 {
+        self.objects + self.volumes.len() as u64
+    }
+}
+
+impl fmt::Display for Owners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let volumes = self.volumes.len() as u64;
+        let parts = [(self.objects, "object"), (volumes, "volume")];
+        let named =
+            parts.into_iter().filter(|(count, what)| *count > 0 || (volumes == 0 && *what == "object"));
+        f.write_str(&named.map(|(count, what)| several(count, what)).collect::<Vec<_>>().join(" and "))
+    }
+}
+
+/// The stripes, objects and volumes that could not be read any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Harm {
     /// Number of stripes.
     pub stripes: u64,
-    /// Number of objects that these stripes belong to.
-    pub objects: u64,
-    /// The names of the first few objects.
+    /// Whose bytes these stripes have.
+    pub owners: Owners,
+    /// The names of the first few.
     pub names: Vec<String>,
 }
 
 /// Counts the stripes that could not be read any more.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Harmed {
     stripes: u64,
     owners: BTreeSet<u64>,
@@ -46,16 +110,17 @@ impl Harmed {
         self.owners.insert(stripe.owner);
     }
 
-    /// The sum. `objects` says whose bytes the stripes of an owner have: the name of one object, and how many there are.
+    /// The sum. `whose` says whose bytes the stripes of an owner have.
     ///
     /// # Errors
-    /// Those of `objects`.
-    pub fn end<E>(self, mut objects: impl FnMut(u64) -> Result<(Option<String>, u64), E>) -> Result<Harm, E> {
+    /// Those of `whose`.
+    pub fn end<E>(self, mut whose: impl FnMut(u64) -> Result<Option<Whose>, E>) -> Result<Harm, E> {
         let mut harm = Harm { stripes: self.stripes, ..Harm::default() };
         for owner in self.owners {
-            let (name, count) = objects(owner)?;
-            harm.objects += count;
-            harm.names.extend(name.filter(|_| harm.names.len() < NAMED));
+            let Some(whose) = whose(owner)? else { continue };
+            if harm.owners.add(&whose) && harm.names.len() < NAMED {
+                harm.names.push(whose.name());
+            }
         }
         Ok(harm)
     }
@@ -63,11 +128,9 @@ impl Harmed {
 
 impl fmt::Display for Harm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let several = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
-        let more = if self.objects > self.names.len() as u64 { ", ..." } else { "" };
-        let (stripes, objects) = (several(self.stripes, "stripe"), several(self.objects, "object"));
-        write!(f, "{stripes} of {objects} that could not be read afterwards: {}{more}", names.join(", "))
+        let more = if self.owners.count() > self.names.len() as u64 { ", ..." } else { "" };
+        let (stripes, owners, names) = (several(self.stripes, "stripe"), &self.owners, self.names.join(", "));
+        write!(f, "{stripes} of {owners} that could not be read afterwards: {names}{more}")
     }
 }
 
@@ -101,6 +164,26 @@ mod tests {
     use super::*;
     use crate::meta::record::BlockRecord;
     use kintsu_plan::{Layout, LayoutKind};
+
+    #[test]
+    fn a_volume_counts_once_and_the_first_few_are_named() {
+        let mut harmed = Harmed { stripes: 7, owners: (1..=6).collect() };
+        let whose = |owner: u64| {
+            Ok::<_, ()>(match owner {
+                1..=3 => Some(Whose::Volume("disk".into())),
+                4 => Some(Whose::Objects("a".into(), 3)),
+                _ => None,
+            })
+        };
+        let text = harmed.clone().end(whose).unwrap().to_string();
+        let expected = "7 stripes of 3 objects and 1 volume that could not be read afterwards: volume \"disk\", \"a\", ...";
+        assert_eq!(text, expected);
+        harmed.owners = BTreeSet::from([1, 2]);
+        let text = harmed.end(whose).unwrap().to_string();
+        assert_eq!(text, "7 stripes of 1 volume that could not be read afterwards: volume \"disk\"");
+        assert_eq!(Owners::default().to_string(), "0 objects");
+        assert_eq!(Whose::Objects("a".into(), 3).to_string(), "\"a\" and 2 more");
+    }
 
     #[test]
     fn a_stripe_can_be_read_as_long_as_its_code_can_decode_it_and_plain_only_with_all_data() {

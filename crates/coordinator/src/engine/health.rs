@@ -8,8 +8,9 @@ mod data;
 mod metadata;
 mod nodes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::damage::Owners;
 use super::repair::Held;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Fullness, Health, Level, NodeState};
@@ -26,6 +27,8 @@ pub struct Facts {
     pub nodes: Vec<NodeFacts>,
     /// The stripes with blocks that cannot be read.
     pub damage: Damage,
+    /// The logs of volumes that are not on all of their nodes.
+    pub logs: LogFacts,
     /// What holds back deletes and automatic repairs.
     pub gate: GateFacts,
     /// The repairs.
@@ -42,8 +45,26 @@ pub struct Facts {
     pub hanging_puts: u64,
     /// By how many seconds the clock is behind that of the last copy of the metadata.
     pub clock_back_s: u64,
-    /// The codes that the cluster has used: name and number of blocks.
-    pub codes: Vec<(String, usize)>,
+    /// The codes in use; they may be left out if all of them have nodes enough.
+    pub codes: Vec<CodeFacts>,
+}
+
+/// A code that objects, puts or volumes have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Blocks of a stripe.
+    pub n: usize,
+    /// Blocks of data of a stripe.
+    pub k: usize,
+}
+
+impl CodeFacts {
+    /// Blocks of the smallest stripe: only one block of data has bytes.
+    pub fn fewest(&self) -> usize {
+        self.n - self.k + 1
+    }
 }
 
 /// One node.
@@ -88,8 +109,8 @@ pub struct NodeFacts {
 pub struct Damage {
     /// Stripes that cannot be read.
     pub unreadable: u64,
-    /// The objects that these are part of.
-    pub unreadable_objects: u64,
+    /// Whose bytes these have.
+    pub owners: Owners,
     /// The others, by how many more losses each bears for sure.
     pub reduced: BTreeMap<u64, u64>,
     /// The most damaged ones.
@@ -100,6 +121,52 @@ impl Damage {
     /// Stripes with blocks that cannot be read.
     pub fn degraded(&self) -> u64 {
         self.unreadable + self.reduced.values().sum::<u64>()
+    }
+}
+
+/// The logs of volumes that are not on all nodes that were to keep them. A log has what was written to a block since its last
+/// commit, so a block without a log cannot be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogFacts {
+    /// Logs that no living node has, by the names of their volumes.
+    pub lost: BTreeMap<String, ShortLogs>,
+    /// Logs that a living node has, but not all that should.
+    pub few: BTreeMap<String, ShortLogs>,
+}
+
+/// Logs of one volume that nodes lack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShortLogs {
+    /// How many blocks they are of.
+    pub logs: u64,
+    /// The nodes that should have them, and are gone or lost their folders.
+    pub nodes: BTreeSet<NodeId>,
+}
+
+impl LogFacts {
+    /// Notes the logs of a stripe of a volume: for each block the nodes that are to keep it. `has`: the node lives, and has it.
+    pub fn look(&mut self, volume: &str, logs: &[Vec<NodeId>], has: impl Fn(&NodeId) -> bool) {
+        for log in logs {
+            let gone: Vec<NodeId> = log.iter().copied().filter(|node| !has(node)).collect();
+            if gone.is_empty() {
+                continue;
+            }
+            let short = if gone.len() == log.len() { &mut self.lost } else { &mut self.few };
+            let short = short.entry(volume.to_owned()).or_default();
+            short.logs += 1;
+            short.nodes.extend(gone);
+        }
+    }
+
+    /// Whether every log is on all of its nodes.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.few.is_empty()
+    }
+
+    /// The volumes of which a node that is gone should have logs.
+    pub fn volumes_of(&self, node: NodeId) -> BTreeSet<&str> {
+        let short = self.lost.iter().chain(&self.few);
+        short.filter(|(_, short)| short.nodes.contains(&node)).map(|(volume, _)| volume.as_str()).collect()
     }
 }
 
@@ -205,7 +272,7 @@ fn named(nodes: &[NodeId]) -> String {
 }
 
 /// `1 stripe`, `2 stripes`.
-fn several(count: u64, what: &str) -> String {
+pub(super) fn several(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

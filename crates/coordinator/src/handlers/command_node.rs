@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing};
+use kintsu_wire::message::{JobEvent, JobReport, NodeCommand, Nothing};
 
 use crate::answer::answer;
 use crate::cluster::{Cluster, unknown_node};
@@ -41,7 +41,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
         }
         Step::Wipe => return driver::order_wipe(cluster, node, force, listener).await,
     }
-    let report = JobReport { kind: word(action).into(), ..JobReport::default() };
+    let report = JobReport { kind: action.to_string(), ..JobReport::default() };
     // The caller may be gone.
     let _ = listener.send(Ok(JobEvent::Ended(report))).await;
     Ok(())
@@ -52,18 +52,6 @@ pub fn refused(node: NodeId, why: Refusal) -> CoordinatorError {
     match why {
         Refusal::Unknown => unknown_node(node),
         Refusal::State { what, expected, got } => CoordinatorError::Conflict { what, expected, got },
-    }
-}
-
-fn word(action: NodeAction) -> &'static str {
-    match action {
-        NodeAction::Stop => "stop",
-        NodeAction::Start => "start",
-        NodeAction::Wipe => "wipe",
-        NodeAction::Drain => "drain",
-        NodeAction::Undrain => "undrain",
-        NodeAction::Pause => "pause",
-        NodeAction::Resume => "resume",
     }
 }
 
@@ -100,10 +88,13 @@ async fn launch(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
+    use crate::audit::Change as _;
     use crate::driver::tick_once;
     use crate::handlers::tests::{enlist, put, registration, reopen_with, silence};
-    use kintsu_wire::message::CauseKind;
+    use kintsu_wire::message::{CauseKind, ChangeSetting, NodeAction, Repair, RepairTarget};
     use tokio::sync::mpsc;
 
     async fn command(cluster: &Arc<Cluster>, action: NodeAction, seconds: u64) {
@@ -111,6 +102,19 @@ mod tests {
         let command = NodeCommand { node: NodeId(1), action, force: false, seconds };
         handle(cluster, command, listener).await.unwrap();
         assert!(matches!(events.recv().await, Some(Ok(JobEvent::Ended(_)))));
+    }
+
+    #[test]
+    fn the_audit_log_has_words_for_what_operators_change() {
+        let wipe = NodeCommand { node: NodeId(3), action: NodeAction::Wipe, force: true, seconds: 0 };
+        assert_eq!(wipe.about(), "wipe N3, by force");
+        let repairs = [RepairTarget::Node(NodeId(3)), RepairTarget::Object("a".into()), RepairTarget::All]
+            .map(Repair::new);
+        assert_eq!(repairs.map(|repair| repair.about()), ["N3", "object \"a\"", "all that is lost"]);
+        let settings =
+            [ChangeSetting::RepairMaxRate(NonZeroU64::new(20_000_000)), ChangeSetting::RepairTarget(None)];
+        let words = ["repair.max-rate 20000000 bytes/s", "repair.target none"];
+        assert_eq!(settings.map(|setting| setting.about()), words);
     }
 
     #[tokio::test]

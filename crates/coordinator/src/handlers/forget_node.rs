@@ -1,4 +1,4 @@
-//! Forgets a node that is gone for good. Refused if the node is alive or if blocks are placed on it.
+//! Forgets a node that is gone for good. Refused if the node is alive, if blocks are placed on it, or if a volume counts on its logs.
 
 use std::sync::Arc;
 
@@ -6,14 +6,22 @@ use kintsu_wire::message::{Done, NodeRef};
 
 use super::command_node::refused;
 use crate::cluster::Cluster;
+use crate::driver::{holders, short_logs};
 use crate::error::Result;
+use crate::meta::Meta;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
     let node = request.node;
-    let worker = cluster.clone();
-    let may = move |placed| worker.members().may_forget(node, placed).map_err(|why| refused(node, why));
-    cluster.meta.off(move |meta| meta.forget_node(node, may)).await?;
+    let (worker, holders) = (cluster.clone(), holders(cluster));
+    let forget = move |meta: &Meta| {
+        // A node that is down gets no logs, so this scan needs no transaction.
+        let (logs, _) = short_logs(&meta.snapshot()?, &holders)?;
+        let logged: Vec<String> = logs.volumes_of(node).into_iter().map(str::to_owned).collect();
+        let may = |placed| worker.members().may_forget(node, placed, &logged);
+        meta.forget_node(node, |placed| may(placed).map_err(|why| refused(node, why)))
+    };
+    cluster.meta.off(forget).await?;
     // If its agent comes back just now, it must register again.
     cluster.reports().forget(node);
     cluster.members().forget(node);
@@ -27,7 +35,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
 mod tests {
     use super::*;
     use crate::error::CoordinatorError;
-    use crate::handlers::tests::{cluster, enlist, page, put, registration, silence};
+    use crate::handlers::tests::{cluster, enlist, page, put, registration, silence, volume};
     use crate::handlers::{register, report_blocks};
     use kintsu_dag::NodeId;
 
@@ -44,6 +52,17 @@ mod tests {
         assert!(forget(full).await.unwrap_err().to_string().contains("placed"));
         forget(empty).await.unwrap();
         assert!(matches!(forget(empty).await, Err(CoordinatorError::NotFound { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_node_with_the_log_of_a_volume_is_not_forgotten() {
+        let (_dir, cluster) = cluster(6, 3).await;
+        let spare = volume(&cluster).await[0][1];
+        let tallies = cluster.meta.snapshot().unwrap().tallies().unwrap();
+        assert_eq!(tallies.get(&spare).map_or(0, |tally| tally.0), 0, "no block is placed there");
+        silence(&cluster, &[spare.0]);
+        let refused = handle(&cluster, NodeRef { node: spare }).await.unwrap_err().to_string();
+        assert!(refused.contains("one that has logs of volume \"disk\""), "{refused}");
     }
 
     #[tokio::test]

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kintsu_code::Code;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{AskHealth, Health};
 
-use super::space::used;
+use super::space::recorded;
 use crate::cluster::Cluster;
-use crate::driver::{Scanned, damage, describe, held_now};
-use crate::engine::health::{CopyFacts, Damage, Facts, NodeFacts, RepairFacts, judge};
+use crate::driver::{Scanned, damage, describe, held_now, used_codes};
+use crate::engine::health::{CodeFacts, CopyFacts, Damage, Facts, NodeFacts, RepairFacts, judge};
 use crate::error::Result;
 use crate::meta::Meta;
 
@@ -24,12 +25,10 @@ pub async fn handle(cluster: &Arc<Cluster>, request: AskHealth) -> Result<Health
 
 /// The verdict, with at most this many stripes for each cause.
 pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> Result<Health> {
-    let (unreadable, unreadable_objects) = damage.unreadable;
     let worst = match stripes {
         0 => Vec::new(),
         limit => describe(cluster, damage.worst.clone(), limit as usize).await?,
     };
-    let codes = used(cluster).await?.iter().map(|code| (code.name().to_owned(), code.n())).collect();
     let read = |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let copied = snapshot.last_copy()?.map(|(_, time)| time);
@@ -38,7 +37,7 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
     let (totals, copied, tallies, share) = cluster.meta.off(read).await?;
     let now = cluster.unix_seconds();
     let drains: BTreeSet<NodeId> = cluster.jobs.look(|jobs| jobs.drained().into_iter().collect());
-    let (nodes, grace_ms) = {
+    let (nodes, grace_ms): (Vec<NodeFacts>, u64) = {
         let (members, now_ms) = (cluster.members(), cluster.now_ms());
         let topology = members.topology();
         let node = |(id, member): (NodeId, &crate::engine::members::Member)| NodeFacts {
@@ -64,6 +63,7 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
         };
         (members.iter().map(node).collect(), members.patience().grace_ms)
     };
+    let codes = codes(cluster, nodes.iter().filter(|node| node.open).count()).await?;
     // One lock after the other: the guards of one statement live until its end.
     let gate = cluster.gate().facts();
     let pending = cluster.queue().pending();
@@ -72,7 +72,13 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
     let hanging_puts = cluster.leases().hanging();
     let facts = Facts {
         nodes,
-        damage: Damage { unreadable, unreadable_objects, reduced: damage.reduced.clone(), worst },
+        damage: Damage {
+            unreadable: damage.unreadable,
+            owners: damage.owners.clone(),
+            reduced: damage.reduced.clone(),
+            worst,
+        },
+        logs: damage.logs.clone(),
         gate,
         repairs: RepairFacts {
             pending,
@@ -99,10 +105,26 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
     Ok(judge(&facts))
 }
 
+/// The codes in use, if a recorded one needs more than these open nodes. Where no code does, nothing follows from them.
+async fn codes(cluster: &Arc<Cluster>, open: usize) -> Result<Vec<CodeFacts>> {
+    let recorded = recorded(cluster).await?;
+    if recorded.iter().all(|(_, code)| code.n() <= open) {
+        return Ok(Vec::new());
+    }
+    let used = used_codes(cluster).await?;
+    let facts = |(_, code): &(u16, Arc<dyn Code>)| CodeFacts {
+        name: code.name().to_owned(),
+        n: code.n(),
+        k: code.k(),
+    };
+    Ok(recorded.iter().filter(|(key, _)| used.contains(key)).map(facts).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{cluster, put, silence};
+    use crate::handlers::begin_put;
+    use crate::handlers::tests::{begin, cluster, put, silence, volume};
     use kintsu_wire::message::{CauseKind, Level};
 
     #[tokio::test]
@@ -114,7 +136,7 @@ mod tests {
         assert_eq!((well.verdict, well.headline.as_str()), (Level::Healthy, "healthy"), "{well:?}");
         silence(&cluster, &[0]);
         let degraded = ask(1).await;
-        assert_eq!(degraded.verdict, Level::Error, "no put with this code is possible: {degraded:?}");
+        assert_eq!(degraded.verdict, Level::Warning, "{degraded:?}");
         let reduced =
             degraded.causes.iter().find(|cause| cause.kind == CauseKind::ReducedRedundancy).unwrap();
         assert_eq!((reduced.count, reduced.stripes.len(), reduced.stripes[0].bears), (2, 1, 1));
@@ -128,5 +150,63 @@ mod tests {
             "{}",
             lost.headline
         );
+    }
+
+    #[tokio::test]
+    async fn a_code_that_needs_more_nodes_is_a_warning_as_long_as_it_is_in_use() {
+        let (_dir, cluster) = cluster(6, 6).await;
+        put(&cluster, "a", 48).await;
+        silence(&cluster, &[0, 1, 2]);
+        let refused = async || {
+            let health = handle(&cluster, AskHealth::default()).await.unwrap();
+            health.causes.into_iter().find(|cause| cause.kind == CauseKind::NoPlace)
+        };
+        let cause = refused().await.unwrap();
+        assert_eq!(cause.level, Level::Warning);
+        assert!(cause.title.starts_with("puts of all but small objects with rs:n=4,k=2"), "{}", cause.title);
+        assert!(begin_put::handle(&cluster, begin("b", 48)).await.is_err());
+        put(&cluster, "small", 8).await;
+        for name in ["a", "small"] {
+            assert!(refused().await.is_some());
+            cluster.meta.remove(name).unwrap();
+        }
+        assert_eq!(refused().await, None, "no object has the code");
+        silence(&cluster, &[]);
+        volume(&cluster).await;
+        silence(&cluster, &[0, 1, 2]);
+        assert!(refused().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_stripe_of_a_volume_is_named_as_the_volume() {
+        let (_dir, cluster) = cluster(6, 3).await;
+        volume(&cluster).await;
+        silence(&cluster, &[0, 1, 2, 3, 4]);
+        let health = handle(&cluster, AskHealth { stripes: 9 }).await.unwrap();
+        let cause = &health.causes[0];
+        assert_eq!(
+            (cause.kind, cause.title.as_str()),
+            (CauseKind::UnreadableStripes, "1 stripe of 1 volume cannot be read")
+        );
+        assert_eq!((cause.stripes[0].object.as_str(), cause.stripes[0].volume), ("disk", true));
+        assert!(cause.advice.contains("restore the volumes"), "{}", cause.advice);
+    }
+
+    #[tokio::test]
+    async fn a_volume_of_which_no_living_node_has_a_log_is_an_error_until_one_is_back() {
+        let (_dir, cluster) = cluster(6, 3).await;
+        let [home, spare] = volume(&cluster).await[0][..] else { panic!("two nodes log") };
+        let about_logs = async |dead: &[NodeId]| {
+            silence(&cluster, &dead.iter().map(|node| node.0).collect::<Vec<_>>());
+            let health = handle(&cluster, AskHealth::default()).await.unwrap();
+            let logs =
+                health.causes.iter().filter(|c| matches!(c.kind, CauseKind::LostLogs | CauseKind::FewLogs));
+            let logs: Vec<_> = logs.map(|cause| (cause.kind, cause.count)).collect();
+            (health.verdict, logs)
+        };
+        assert_eq!(about_logs(&[]).await, (Level::Healthy, Vec::new()));
+        assert_eq!(about_logs(&[home, spare]).await, (Level::Error, vec![(CauseKind::LostLogs, 1)]));
+        assert_eq!(about_logs(&[home]).await, (Level::Warning, vec![(CauseKind::FewLogs, 1)]));
+        assert_eq!(about_logs(&[]).await, (Level::Healthy, Vec::new()));
     }
 }

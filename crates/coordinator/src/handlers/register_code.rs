@@ -25,11 +25,13 @@ pub async fn handle(cluster: &Arc<Cluster>, request: RegisterCode) -> Result<Reg
 #[cfg(test)]
 mod tests {
     use kintsu_code::Definition;
-    use kintsu_wire::message::{BeginPut, CodeName, Encoding, Lookup, PutRef, Remove};
+    use kintsu_wire::message::{BeginPut, CodeName, CreateVolume, Encoding, Lookup, PutRef, Remove};
 
     use super::*;
     use crate::handlers::tests::{begin, cluster, reopen, written};
-    use crate::handlers::{abort_put, begin_put, codes, commit_put, find_code, lookup, remove, remove_code};
+    use crate::handlers::{
+        abort_put, begin_put, codes, commit_put, create_volume, find_code, lookup, remove, remove_code,
+    };
 
     const NAME: &str = "user:two";
 
@@ -140,6 +142,23 @@ mod tests {
         remove::handle(&cluster, Remove { name: "a".into() }).await.unwrap();
         remove_code::handle(&cluster, name()).await.unwrap();
         refused(cluster.clone(), "expected one that exists").await;
+    }
+
+    #[tokio::test]
+    async fn a_code_of_a_volume_stays_though_nothing_was_written() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        register(&cluster, definition()).await.unwrap();
+        let disk = CreateVolume {
+            name: "disk".into(),
+            size: 1 << 20,
+            code: NAME.into(),
+            block_bytes: 4096,
+            durability: Default::default(),
+            scheme: None,
+        };
+        create_volume::handle(&cluster, disk).await.unwrap();
+        let refused = remove_code::handle(&cluster, name()).await.unwrap_err().to_string();
+        assert!(refused.contains("used by volume \"disk\""), "{refused}");
     }
 
     #[tokio::test]

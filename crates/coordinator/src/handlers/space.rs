@@ -13,7 +13,7 @@ use crate::meta::Meta;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: AskSpace) -> Result<Space> {
     let codes = match request.codes.is_empty() {
-        true => used(cluster).await?,
+        true => recorded(cluster).await?.into_iter().map(|(_, code)| code).collect(),
         false => named(cluster, request.codes).await?,
     };
     let (mut space, topology) = space(&cluster.members());
@@ -21,12 +21,12 @@ pub async fn handle(cluster: &Arc<Cluster>, request: AskSpace) -> Result<Space> 
     Ok(space)
 }
 
-/// The codes that the cluster has used.
-pub async fn used(cluster: &Arc<Cluster>) -> Result<Vec<Arc<dyn Code>>> {
+/// The codes that were ever used or registered, with their keys.
+pub async fn recorded(cluster: &Arc<Cluster>) -> Result<Vec<(u16, Arc<dyn Code>)>> {
     let worker = cluster.clone();
     let find = move |meta: &Meta| {
         let keys = meta.snapshot()?.code_keys()?;
-        keys.into_iter().map(|key| worker.code(key)).collect()
+        keys.into_iter().map(|key| Ok((key, worker.code(key)?))).collect::<Result<Vec<_>>>()
     };
     cluster.meta.off(find).await
 }

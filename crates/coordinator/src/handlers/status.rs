@@ -44,7 +44,7 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
         alive,
         dead,
         degraded_stripes: damage.degraded(),
-        unreadable_stripes: damage.unreadable.0,
+        unreadable_stripes: damage.unreadable,
         repairs_pending,
         puts_pending: totals.puts,
         garbage: totals.garbage,

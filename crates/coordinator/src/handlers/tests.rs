@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
 use kintsu_wire::message::{
-    BeginPut, BlockPage, CommitPut, CommitReply, DiskUsage, Encoding, HeldBlock, ObjectInfo, PutTicket,
-    Register, WrittenStripe,
+    BeginPut, BlockPage, CommitPut, CommitReply, CreateVolume, DiskUsage, Durability, Encoding, HeldBlock,
+    ObjectInfo, PutTicket, Register, StripeOfVolume, WrittenStripe,
 };
 use kintsu_wire::{Credentials, FolderId};
 
-use super::{begin_put, commit_put, register, report_blocks};
+use super::{begin_put, commit_put, create_volume, register, report_blocks};
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::driver::holders;
 use crate::error::Result;
+use crate::meta::StripeLogs;
+use crate::meta::volumes::{Relogged, stripe_name};
 
 /// A registration of a node on whose addresses nobody listens.
 pub(crate) fn registration(node: u32, rack: u32) -> Register {
@@ -120,6 +123,38 @@ pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> Object
             .await
             .unwrap(),
     )
+}
+
+/// A volume "disk" with one stripe, on a cluster of six nodes or more. Returns the nodes that log its two blocks: the home of each, and
+/// one that has nothing else.
+pub(crate) async fn volume(cluster: &Arc<Cluster>) -> Vec<Vec<NodeId>> {
+    let create = CreateVolume {
+        name: "disk".into(),
+        size: 1 << 20,
+        code: "rs:n=4,k=2".into(),
+        block_bytes: 4096,
+        durability: Durability::Rack,
+        scheme: None,
+    };
+    let volume = create_volume::handle(cluster, create).await.unwrap().id;
+    let stripe = BeginPut {
+        volume: Some(StripeOfVolume { volume, index: 0, epoch: 0 }),
+        block_bytes: Some(4096),
+        cell_bytes: Some(4096),
+        ..begin(&stripe_name(volume, 0), 8192)
+    };
+    let ticket = begin_put::handle(cluster, stripe).await.unwrap();
+    let stripes = written(&ticket, Encoding::Online, 2);
+    let commit = CommitPut { put: ticket.put, stripes, checksum: None, ending: None };
+    visible(commit_put::handle(cluster, commit).await.unwrap());
+    let homes: Vec<NodeId> = ticket.stripes[0].homes.iter().copied().flatten().collect();
+    let folders = holders(cluster);
+    let spare: Vec<NodeId> = folders.keys().copied().filter(|node| !homes.contains(node)).collect();
+    let logs = vec![vec![homes[0], spare[0]], vec![homes[1], spare[1]]];
+    let from = cluster.meta.snapshot().unwrap().volume_logs(volume, 0, 1).unwrap().remove(0).1;
+    let to = StripeLogs { epoch: 1, logs: logs.clone(), folders, ..from.clone() };
+    cluster.meta.set_logs(&Relogged { volume, index: 0, from, to, taken: 0 }).unwrap();
+    logs
 }
 
 /// Waits until another task has made this true.

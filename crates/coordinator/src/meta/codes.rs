@@ -1,12 +1,15 @@
 //! Codes: a key for each code in use, and the definitions of registered codes.
 //!
-//! Invariants: a registered code exists as long as an object or a put uses it; a key is never reused for another
+//! Invariants: a registered code exists as long as an object, a put or a volume uses it; a key is never reused for another
 //! code, so a remembered key can never mean another code.
+
+use std::collections::BTreeSet;
 
 use kintsu_code::{Definition, USER};
 use redb::ReadableTable;
 
 use super::record::{self, CodeRecord, ObjectRecord, PendingPut};
+use super::volumes::VolumeRecord;
 use super::write::Tables;
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
@@ -52,6 +55,7 @@ impl Meta {
                 return Err(missing(name));
             }
             refuse_users(name, t.users_since(key, seen)?)?;
+            refuse_users(name, volume_with(key, &t.volumes)?)?;
             t.code_keys.remove(name)?;
             t.codes.remove(key)?;
             t.definitions.remove(key)?;
@@ -82,6 +86,30 @@ impl Snapshot {
             out.push(row?.0.value());
         }
         Ok(out)
+    }
+
+    /// The keys of the codes that an object, a put under way or a volume has, and how many objects were looked at: until no
+    /// code is left that was not seen.
+    ///
+    /// # Errors
+    /// The metadata cannot be read.
+    pub fn codes_in_use(&self) -> Result<(BTreeSet<u16>, usize)> {
+        let all = self.code_keys()?.len();
+        let (mut used, mut looked) = (BTreeSet::new(), 0);
+        for row in self.txn.open_table(tables::VOLUMES)?.iter()? {
+            used.insert(record::unpack::<VolumeRecord>("volume", row?.1.value())?.code);
+        }
+        for row in self.txn.open_table(tables::PUTS)?.iter()? {
+            used.insert(record::unpack::<PendingPut>("pending put", row?.1.value())?.code);
+        }
+        for row in self.txn.open_table(tables::OBJECTS)?.iter()? {
+            if used.len() >= all {
+                break;
+            }
+            looked += 1;
+            used.insert(record::unpack::<ObjectRecord>("object", row?.1.value())?.code);
+        }
+        Ok((used, looked))
     }
 
     /// The definition of a registered code; `None` for a code of a family.
@@ -173,6 +201,20 @@ fn put_with(key: u16, puts: redb::Range<'_, u64, &'static [u8]>) -> Result<Optio
         let put: PendingPut = record::unpack("pending put", row?.1.value())?;
         if put.code == key {
             return Ok(Some(format!("the put of {:?}", put.name)));
+        }
+    }
+    Ok(None)
+}
+
+/// A volume that uses a code, though it may have no stripe yet.
+fn volume_with(
+    key: u16,
+    volumes: &impl ReadableTable<&'static str, &'static [u8]>,
+) -> Result<Option<String>> {
+    for row in volumes.iter()? {
+        let (name, volume) = row?;
+        if record::unpack::<VolumeRecord>("volume", volume.value())?.code == key {
+            return Ok(Some(format!("volume {:?}", name.value())));
         }
     }
     Ok(None)

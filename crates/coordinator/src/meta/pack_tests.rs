@@ -14,6 +14,7 @@ use super::packs::{labels, name_of};
 use super::tests::{check, code, homes, new_put, open, store, written};
 use super::*;
 use crate::engine::commit::Evidence;
+use crate::engine::damage::Whose;
 use crate::engine::rebuild::{Wanted, assemble};
 
 fn member(name: &str, size: u64, replace: bool) -> NewMember {
@@ -121,7 +122,7 @@ fn members_appear_each_for_itself() {
         assert_eq!((first, stripes.len(), stripes[0].offset, stripes[0].before), (0, 1, 0, at), "{name}");
         assert_eq!(stripes[0].layout.data_bytes, 12);
     }
-    assert_eq!(snapshot.objects_of(id).unwrap(), (Some("new".into()), 2));
+    assert_eq!(snapshot.whose(id).unwrap(), Some(Whose::Objects("new".into(), 2)));
     // The same call again, since its answer may be lost.
     let again = commit(&meta, &begun, &vec![MemberEnd::default(); 6]).unwrap();
     assert_eq!((&again[0], &again[4]), (&replies[0], &replies[4]));
@@ -140,7 +141,7 @@ fn the_stripe_goes_with_the_last_member() {
     store(&meta, "a", 8, 4);
     check(&meta);
     assert_eq!((totals().objects, totals().object_bytes, totals().stripes, totals().garbage), (2, 12, 2, 0));
-    assert_eq!(meta.snapshot().unwrap().objects_of(id).unwrap(), (Some("c".into()), 1));
+    assert_eq!(meta.snapshot().unwrap().whose(id).unwrap(), Some(Whose::Objects("c".into(), 1)));
     // A new name does not change where it is.
     let rename = Step::Rename { from: "c".into(), to: "d".into(), newest_first: false };
     let code = code();

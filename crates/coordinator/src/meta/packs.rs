@@ -21,9 +21,11 @@ use super::names::{self, Making};
 use super::objects::{add_object, drop_object, info};
 use super::puts::{invalid, taken, unknown};
 use super::record::{NodeRecord, ObjectRecord, PackRecord, Packed, ids_of};
+use super::volumes::stripe_named;
 use super::write::Tables;
 use super::{Meta, Snapshot, record, tables, tombstones};
 use crate::engine::commit::Evidence;
+use crate::engine::damage::Whose;
 use crate::error::{CoordinatorError, Result};
 
 /// What the put of a pack is called, in messages and in the labels of its blocks.
@@ -165,18 +167,21 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// Whose bytes are in the stripes of an owner: one name, and how many objects. None while the owner is gone.
+    /// Whose bytes are in the stripes of an owner. None while the owner is gone.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn objects_of(&self, owner: u64) -> Result<(Option<String>, u64)> {
+    pub fn whose(&self, owner: u64) -> Result<Option<Whose>> {
         if let Some(name) = self.name(owner)? {
-            return Ok((Some(name), 1));
+            // After a rebuild from blocks the volume may be missing.
+            let volume =
+                stripe_named(&name).map(|(volume, _)| self.volume_name(volume)).transpose()?.flatten();
+            return Ok(Some(volume.map_or(Whose::Objects(name, 1), Whose::Volume)));
         }
-        let Some(pack) = self.pack(owner)? else { return Ok((None, 0)) };
+        let Some(pack) = self.pack(owner)? else { return Ok(None) };
         let names = self.txn.open_table(tables::NAMES)?;
         let first = names.range(pack.members(owner))?.next().transpose()?;
-        Ok((first.map(|(_, name)| name.value().to_owned()), pack.left.into()))
+        Ok(first.map(|(_, name)| Whose::Objects(name.value().to_owned(), pack.left.into())))
     }
 
     /// The number of the last tombstone of an object whose bytes are still there, in a pack: no deletion of blocks brings it

@@ -356,9 +356,16 @@ impl Snapshot {
     /// # Errors
     /// No such volume.
     pub fn volume_by_id(&self, id: u64) -> Result<Volume> {
+        self.volume(&self.volume_name(id)?.ok_or_else(|| missing(&format!("id {id}")))?)
+    }
+
+    /// The name of the volume with this id, if it is there.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn volume_name(&self, id: u64) -> Result<Option<String>> {
         let table = self.txn.open_table(tables::VOLUME_NAMES)?;
-        let name = table.get(id)?.map(|row| row.value().to_owned()).filter(|name| name != REMOVED);
-        self.volume(&name.ok_or_else(|| missing(&format!("id {id}")))?)
+        Ok(table.get(id)?.map(|row| row.value().to_owned()).filter(|name| name != REMOVED))
     }
 
     /// Whether this volume was removed.

@@ -229,7 +229,8 @@ mod tests {
             Settings { repair_max_rate: rate, repair_target: NonZeroU32::new(5), ..Settings::default() },
         ] {
             for row in &SETTINGS {
-                (row.change)(&(row.value)(&settings)).unwrap();
+                let change = (row.change)(&(row.value)(&settings)).unwrap();
+                assert!(change.to_string().starts_with(&format!("{} ", row.name)), "{change}");
             }
         }
         assert_eq!(shown(rate.unwrap()), "20MB/s");

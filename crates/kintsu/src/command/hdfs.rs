@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use kintsu_client::ClientError;
 use kintsu_hdfs::{
     Agents, AtRisk, BadGroup, Got, HandedOver, NameNode, Repaired, RepairedBlock, Status, Verified, objects,
 };
@@ -219,9 +220,7 @@ pub(super) async fn get(reading: &Reading<'_>, out: &Path, json: bool) -> anyhow
     progress::clear();
     let got = got?;
     match written {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe && to_stdout => {
-            return Ok(ExitCode::SUCCESS);
-        }
+        Err(error) if to_stdout => return Err(ClientError::of_sink(&error).into()),
         written => written.with_context(|| format!("cannot write {}", out.display()))?,
     }
     tokio::task::spawn_blocking(|| opened.publish())
@@ -306,7 +305,7 @@ async fn repair(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<E
 pub(super) fn show_repaired(part: &'static str, json: bool) -> impl FnMut(&RepairedBlock) + Send {
     move |block| {
         if !json {
-            // A closed pipe does not end a repair.
+            // A repair goes on though its words cannot be written.
             let _ = output::line(&described(block, part));
         }
     }

@@ -21,7 +21,7 @@ struct Line<'a> {
     seen: &'a Seen,
 }
 
-/// Prints what is seen until Ctrl-C; with a coordinator also who brought blocks back.
+/// Prints what is seen until Ctrl-C, or until nobody reads it; with a coordinator also who brought blocks back.
 pub async fn run(
     namenode: &NameNode,
     path: &str,
@@ -37,6 +37,9 @@ pub async fn run(
             match json {
                 true => output::json(&Line { at_ms: at.as_millis() as u64, seen: &seen })?,
                 false => output::line(&format!("{:8.1} s  {}", at.as_secs_f64(), told(&seen)))?,
+            }
+            if !output::is_read() {
+                break;
             }
         }
         anyhow::Ok(())

@@ -80,8 +80,9 @@ fn described(stripe: &DamagedStripe) -> String {
         0 => String::new(),
         others => format!(" and {others} more"),
     };
+    let volume = if stripe.volume { "volume " } else { "" };
     format!(
-        "stripe {} of {:?}{others} ({}) {state}: {}",
+        "stripe {} of {volume}{:?}{others} ({}) {state}: {}",
         stripe.stripe,
         stripe.object,
         stripe.code,
@@ -181,4 +182,27 @@ fn print_space(space: &Space) -> anyhow::Result<()> {
         output::line(&format!("no new blocks (down, draining or full): nodes {}", list(&space.closed)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_dag::{BlockIndex, StripeId};
+    use kintsu_wire::message::AbsentBlock;
+
+    #[test]
+    fn a_damaged_stripe_is_said_to_be_of_a_volume_or_of_objects() {
+        let absent = vec![AbsentBlock { index: BlockIndex(0), node: NodeId(3), lost: false }];
+        let (object, code) = ("disk".to_owned(), "rs:n=4,k=2".to_owned());
+        let (stripe, readable) = (StripeId(7), true);
+        let of = DamagedStripe { stripe, object, volume: true, others: 0, code, readable, bears: 1, absent };
+        let text = "stripe s7 of volume \"disk\" (rs:n=4,k=2) survives 1 more: b0 on node 3 (down)";
+        assert_eq!(described(&of), text);
+        let shared = DamagedStripe { volume: false, others: 2, ..of };
+        assert!(
+            described(&shared).starts_with("stripe s7 of \"disk\" and 2 more ("),
+            "{}",
+            described(&shared)
+        );
+    }
 }

@@ -225,12 +225,12 @@ impl Following {
     pub fn left(&self, as_json: bool) -> anyhow::Result<()> {
         let Some(Followed { job, done, total }) = self.set(None) else { return Ok(()) };
         let JobInfo { id, kind, .. } = job;
-        eprintln!(
-            "kintsu: the {kind} of {} goes on as job {id} ({}): `kintsu jobs follow {id}` shows it, `kintsu jobs cancel {id}` \
-             ends it",
+        let goes_on = format!(
+            "the {kind} of {} goes on as job {id} ({}): `kintsu jobs follow {id}` shows it, `kintsu jobs cancel {id}` ends it",
             job.what,
             progress_text(kind, done, total)
         );
+        output::complain(as_json, "interrupted", &goes_on);
         if as_json {
             let mut value = info_json(&JobInfo { done, total, ..job });
             value["interrupted"] = json!(true);

@@ -55,6 +55,9 @@ pub async fn ls(args: cli::Ls, context: &Context) -> anyhow::Result<ExitCode> {
             output::line(&text)?;
             printed = true;
         }
+        if !output::is_read() {
+            return Ok(ExitCode::SUCCESS);
+        }
         match last {
             Some(last) if more && left > 0 => after = Some(last),
             last => {

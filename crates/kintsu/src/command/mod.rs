@@ -145,6 +145,6 @@ pub async fn interrupted() -> anyhow::Result<ExitCode> {
         _ = terminate.recv() => {}
     }
     crate::progress::clear();
-    eprintln!("kintsu: interrupted");
+    crate::output::interrupted();
     Ok(ExitCode::from(130))
 }

@@ -36,7 +36,7 @@ fn question(names: &[String]) -> String {
     format!("Remove {} objects: {listed}{more}?", names.len())
 }
 
-/// Removes them one after the other. A failure does not stop the others; failures are printed at the end.
+/// Removes them one after the other. A failure does not stop the others; for people failures are printed at the end.
 async fn several(names: &[String], context: &Context) -> anyhow::Result<ExitCode> {
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     let mut gone = None;
@@ -63,16 +63,31 @@ async fn several(names: &[String], context: &Context) -> anyhow::Result<ExitCode
     }
     if context.json {
         output::json(&rows)?;
-    }
-    for (name, error) in &failed {
-        eprintln!("kintsu: not removed: {name}: {error}");
+    } else {
+        for (name, error) in &failed {
+            eprintln!("kintsu: not removed: {}", about(name, error));
+        }
     }
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// An error with the object's name, which many errors have already.
+fn about(name: &str, error: &str) -> String {
+    if error.contains(&format!("{name:?}")) { error.to_owned() } else { format!("{name}: {error}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_names_its_object_once() {
+        assert_eq!(
+            about("a", "object \"a\": expected one that exists"),
+            "object \"a\": expected one that exists"
+        );
+        assert_eq!(about("a", "not tried: no answer"), "a: not tried: no answer");
+    }
 
     #[test]
     fn the_question_names_what_would_go() {

@@ -225,9 +225,7 @@ async fn all<F>(
 where
     F: Future<Output = anyhow::Result<u64>> + Send + 'static,
 {
-    let started = Instant::now();
-    let mut report =
-        Report { what, started, files: 0, bytes: 0, failures: 0, failed: Vec::new(), stopped: false };
+    let mut report = Report::new(what);
     let (bar, room) = (progress::count(what), Arc::new(Semaphore::new(AT_ONCE as usize)));
     let (mut running, mut open) = (JoinSet::new(), true);
     while open || !running.is_empty() {
@@ -273,9 +271,17 @@ where
 }
 
 impl Report {
+    fn new(what: &'static str) -> Self {
+        let started = Instant::now();
+        Self { what, started, files: 0, bytes: 0, failures: 0, failed: Vec::new(), stopped: false }
+    }
+
+    /// Notes a failure. The name is left out of an error that begins with it.
     fn fail(&mut self, from: String, why: String) {
         self.failures += 1;
         if self.failed.len() < MOST_NAMED {
+            let rest = why.strip_prefix(&from).and_then(|rest| rest.strip_prefix(": "));
+            let why = rest.map_or_else(|| why.clone(), str::to_owned);
             self.failed.push((from, why));
         }
     }
@@ -319,6 +325,16 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_fails_is_named_once() {
+        let mut report = Report::new("put");
+        report.fail("d/a".into(), FileSource::open("d/a").unwrap_err().to_string());
+        report.fail("d/b".into(), "expected a file".into());
+        let [(_, missing), (_, other)] = &report.failed[..] else { panic!("two files") };
+        assert!(missing.starts_with("No such file"), "{missing}");
+        assert_eq!(other, "expected a file");
+    }
 
     #[test]
     fn no_name_leads_out_of_the_folder() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use bytes::Bytes;
-use kintsu_client::{Volume, VolumeAccess};
+use kintsu_client::{ClientError, Volume, VolumeAccess};
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{CreateVolume, Durability, LostLog, VolumeInfo};
 use serde_json::json;
@@ -210,13 +210,11 @@ async fn read(args: VolumeRead, context: &Context) -> anyhow::Result<()> {
     let mut out = tokio::io::stdout();
     while left > 0 {
         let len = left.min(PIECE_BYTES - at % PIECE_BYTES);
-        match out.write_all(&volume.read(at, len).await?).await {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-            written => written?,
-        }
+        let written = out.write_all(&volume.read(at, len).await?).await;
+        written.map_err(|error| ClientError::of_sink(&error))?;
         (at, left) = (at + len, left - len);
     }
-    out.flush().await?;
+    out.flush().await.map_err(|error| ClientError::of_sink(&error))?;
     Ok(())
 }
 

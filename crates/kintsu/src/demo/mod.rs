@@ -20,6 +20,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::cli::Demo;
+use crate::launcher::check_racks;
 use crate::units::human;
 use crate::{output, progress};
 use processes::Processes;
@@ -60,6 +61,7 @@ async fn story(args: &Demo, json: bool, processes: &mut Processes) -> anyhow::Re
         "the demo kills 3 nodes and stores stripes of 16 blocks: expected 19 nodes or more, got {}",
         args.nodes
     );
+    check_racks(args.nodes, args.racks)?;
     fresh(&args.dir)?;
     say(
         json,

@@ -5,10 +5,11 @@
 
 use crate::cluster;
 
+use std::io::BufRead as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use cluster::{Cluster, kintsu, sha256, text};
+use cluster::{Cluster, kintsu, sha256, skipped, text};
 
 /// The message must mention every one of these words.
 fn says(message: &str, words: &[&str]) {
@@ -145,6 +146,51 @@ fn listeners_refuse_to_leave_loopback() {
         assert!(!out.status.success(), "{args:?}");
         says(&text(&out.stderr), &["loopback", "TLS"]);
     }
+}
+
+/// An address of this machine besides loopback, if it has one. Nothing is sent: the kernel only says from where it would.
+fn own_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("198.51.100.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+/// As `docs/security.md` has it, on a network of this machine alone.
+#[test]
+fn a_token_opens_listeners_on_a_trusted_network() {
+    let Some(address) = own_address() else { return skipped("no address besides loopback to listen on") };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (any, network, secret) = (format!("{address}:0"), format!("{address}/32"), path("token"));
+    let (token, here) = (["--token-file", secret.as_str()], ["--trusted-network", network.as_str()]);
+    std::fs::write(&secret, "aSecretOfTheNetwork\n").unwrap();
+    // Starts a daemon; returns what it says when it is ready.
+    let start = |args: &[&str]| {
+        let mut command = kintsu();
+        command.args(args).args(["--json", "--listen", &any]).args(token).args(here);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (Running(child), serde_json::from_str::<serde_json::Value>(&line).unwrap())
+    };
+    let folder = path("coordinator");
+    for lacks in [&token[..], &here] {
+        let out = kintsu().args(["coordinator", "--dir", &folder, "--listen", &any]).args(lacks).output();
+        let out = out.unwrap();
+        assert!(!out.status.success(), "{lacks:?}");
+        says(&text(&out.stderr), &["token", "trusted network"]);
+    }
+    let (_coordinator, ready) = start(&["coordinator", "--no-page", "--dir", &folder]);
+    let at = ["--coordinator", ready["listen"].as_str().unwrap()];
+    let disk = path("disk");
+    let (_agent, _) = start(&[&["agent", "--listen-data", &any, "--dir", &disk][..], &at].concat());
+    let nodes = kintsu().args(["nodes", "--json"]).args(at).args(token).output().unwrap();
+    let nodes: serde_json::Value = serde_json::from_slice(&nodes.stdout).unwrap();
+    let control = nodes[0]["control"].as_str().unwrap();
+    assert!(nodes[0]["state"] == "alive" && control.starts_with(&format!("{address}:")), "{nodes}");
+    let stranger = kintsu().args(["nodes", "--json"]).args(at).output().unwrap();
+    assert!(!stranger.status.success());
+    says(&text(&stranger.stderr), &["refused"]);
 }
 
 #[test]

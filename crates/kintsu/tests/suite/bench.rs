@@ -34,6 +34,7 @@ fn put_and_get_are_measured_in_a_folder_that_is_there_and_stays_empty() {
     let refused = run(&dir.path().join("missing"));
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("--dir: expected a folder"), "{said}");
+    assert!(said.matches("missing").count() == 1 && !said.contains("kintsu-bench-"), "{said}");
     let done = run(dir.path());
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();

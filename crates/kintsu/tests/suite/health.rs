@@ -178,6 +178,18 @@ fn space_is_counted_once_and_full_nodes_get_nothing() {
 }
 
 #[test]
+fn the_space_of_a_node_that_has_not_called_is_not_known_rather_than_zero() {
+    let mut cluster = Cluster::start(2, 2);
+    cluster.kill(1);
+    cluster.kill_coordinator();
+    cluster.start_coordinator();
+    let said = text(&cluster.run(&["nodes"]).stdout);
+    let row = said.lines().find(|line| line.trim_start().starts_with("1 ")).unwrap();
+    assert_eq!(row.matches("not known yet").count(), 2, "{said}");
+    assert!(cluster.json(&["nodes"])[1]["usage"].is_null());
+}
+
+#[test]
 fn a_job_goes_on_without_its_follower_and_can_be_cancelled() {
     use rustix::process::{Pid, Signal, kill_process};
     let cluster = Cluster::start(6, 6);
@@ -251,17 +263,21 @@ fn processes_that_meet_nobody_or_the_wrong_one_say_so() {
     let said = text(&out.stderr);
     let known = ["coordinator's address", control.as_str()].iter().all(|words| said.contains(words));
     assert!(!out.status.success() && known, "{said:?}");
+    let slices = cluster.json(&["nodes"])[0]["data"].as_str().unwrap().to_owned();
+    for _ in 0..5 {
+        let said = text(&kintsu().args(["ls", "--coordinator", &slices]).output().unwrap().stderr);
+        assert!(said.contains("another port than the coordinator's"), "{said:?}");
+    }
     let line = alone(&[]);
     assert!(line.contains("waits for the coordinator at 127.0.0.1:1"), "{line}");
     let dir = tempfile::tempdir().unwrap();
-    let out = kintsu()
-        .args(["up", "--nodes", "3", "--racks", "7", "--dir"])
-        .arg(dir.path().join("new"))
-        .output()
-        .unwrap();
-    let said = text(&out.stderr);
-    assert!(!out.status.success() && said.contains("at most as many racks as nodes (3)"), "{said}");
-    assert!(!dir.path().join("new").exists(), "what is refused leaves no folder");
+    let demo = ["demo", "--nodes", "20", "--racks", "30", "--file", "/etc/hostname", "--dir"];
+    for (args, nodes) in [(&["up", "--nodes", "3", "--racks", "7", "--dir"][..], 3), (&demo[..], 20)] {
+        let out = kintsu().args(args).arg(dir.path().join("new")).output().unwrap();
+        let (said, expected) = (text(&out.stderr), format!("at most as many racks as nodes ({nodes})"));
+        assert!(!out.status.success() && said.contains(&expected), "{said}");
+        assert!(!dir.path().join("new").exists(), "what is refused leaves no folder");
+    }
 }
 
 #[test]

@@ -10,8 +10,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use cluster::{Cluster, sha256, text, wait};
+use cluster::{Cluster, kintsu, sha256, text, wait};
 use redb::ReadableTable as _;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 const SMALL: [&str; 6] = ["--code", "rs:n=5,k=3", "--block", "64KiB", "--cell", "16KiB"];
@@ -166,6 +167,21 @@ fn errors_are_json_where_that_was_asked_for() {
     let wrong = error(&["put", "--cod", "x", "y", "z"]);
     assert!(wrong["kind"] == "usage" && wrong["message"].as_str().unwrap().contains("--cod"), "{wrong}");
     assert_eq!(error(&["put", "/dev/null", "o", "--code", "rs:n=9,k=x"])["kind"], "invalid");
+    // Each name has its row; nothing is said twice.
+    let out = cluster.run(&["rm", "nothing", "nought", "--yes", "--json"]);
+    let rows: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(rows[1]["error"].as_str().unwrap().contains("nought"), "{rows}");
+    assert_eq!((out.status.code(), text(&out.stderr).as_str()), (Some(1), ""));
+    let said = text(&cluster.run(&["rm", "nothing", "nought", "--yes"]).stderr);
+    assert_eq!((said.matches("nothing").count(), said.matches("nought").count()), (1, 1), "{said}");
+    // Ctrl-C.
+    let mut put = cluster.spawn_stream("o", &["--code", "rs:n=4,k=2", "--block", "32KiB"]);
+    put.stdin.as_mut().unwrap().write_all(&[1; 300_000]).unwrap();
+    wait("the put to begin", || cluster.json(&["status"])["puts_pending"] == 1);
+    kill_process(Pid::from_child(&put), Signal::INT).unwrap();
+    let out = put.wait_with_output().unwrap();
+    let told: Value = serde_json::from_slice(&out.stderr).unwrap();
+    assert_eq!((out.status.code(), &told["error"]["kind"]), (Some(130), &json!("interrupted")));
 }
 
 #[test]
@@ -203,6 +219,47 @@ fn a_closed_standard_stream_is_an_error_and_dev_null_is_not() {
         assert!(out.status.code() == Some(expected) && said.contains(words), "{case}: {said}");
     }
     assert_eq!(cluster.json(&["stat", "empty"])["size"], 0);
+}
+
+#[test]
+fn a_verdict_is_the_same_though_nobody_reads_it() {
+    let mut cluster = Cluster::start(6, 3);
+    cluster.put(&cluster.file("source", 100_000), "o", &SMALL);
+    cluster.put(&cluster.file("more", 100_000), "other", &SMALL);
+    cluster.json(&["volume", "create", "disk", "--size", "1MiB", "--code", "rs:n=4,k=2"]);
+    let tree = cluster.dir.path().join("tree");
+    fs::create_dir_all(&tree).unwrap();
+    fs::write(tree.join("good"), "good").unwrap();
+    std::os::unix::fs::symlink("/no/such/file", tree.join("bad")).unwrap();
+    let tree = tree.to_str().unwrap();
+    let endpoint = cluster.endpoint.clone();
+    let ends_with = |expected: i32, args: &str| {
+        // The pipe has no reader from the beginning.
+        let (_, writer) = std::io::pipe().unwrap();
+        let mut command = kintsu();
+        command.args(args.split(' ')).env("KINTSU_COORDINATOR", &endpoint).stdout(writer);
+        let out = command.stdin(std::process::Stdio::null()).output().unwrap();
+        assert_eq!(out.status.code(), Some(expected), "{args}: {}", text(&out.stderr));
+    };
+    for list in ["ls", "ls --json", "nodes", "jobs", "volume ls", "scrub"] {
+        ends_with(0, list);
+    }
+    for json in ["", " --json"] {
+        ends_with(1, &format!("put {tree} t/ --replace{json}"));
+        ends_with(1, &format!("rm other nothing --yes{json}"));
+        ends_with(1, &format!("stat nothing{json}"));
+    }
+    ends_with(1, "get o -");
+    ends_with(1, "volume read disk");
+    assert_eq!(cluster.json(&["stat", "t/good"])["size"], 4, "what was to be done is done");
+    for node in 0..4 {
+        cluster.kill(node);
+    }
+    cluster.wait_dead(4);
+    for json in ["", " --json"] {
+        ends_with(2, &format!("health{json}"));
+        ends_with(1, &format!("repair{json}"));
+    }
 }
 
 /// Files of a tree: their names below it, and the SHA-256 of each.

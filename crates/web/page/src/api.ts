@@ -4,7 +4,7 @@ export type Level = "healthy" | "warning" | "error";
 
 export interface AbsentBlock { index: number; node: number; lost: boolean }
 export interface DamagedStripe {
-  stripe: number; object: string; code: string; readable: boolean; bears: number; absent: AbsentBlock[];
+  stripe: number; object: string; volume?: boolean; code: string; readable: boolean; bears: number; absent: AbsentBlock[];
 }
 export interface Cause {
   level: Level; kind: string; title: string; advice: string; count: number; nodes?: number[];

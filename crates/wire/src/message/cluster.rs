@@ -445,6 +445,20 @@ pub enum NodeAction {
     Resume,
 }
 
+impl std::fmt::Display for NodeAction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Stop => "stop",
+            Self::Start => "start",
+            Self::Wipe => "wipe",
+            Self::Drain => "drain",
+            Self::Undrain => "undrain",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+        })
+    }
+}
+
 /// See [`NodeAction`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeCommand {

@@ -32,6 +32,8 @@ impl std::fmt::Display for Level {
 pub enum CauseKind {
     /// Stripes from which more blocks are lost than their code bears.
     UnreadableStripes,
+    /// Logs of volumes that no living node has: their blocks cannot be read.
+    LostLogs,
     /// The metadata are older than what agents remember.
     OlderMetadata,
     /// Too few nodes can take blocks of a code.
@@ -42,6 +44,8 @@ pub enum CauseKind {
     Unreported,
     /// Stripes that bear fewer losses than when they were written.
     ReducedRedundancy,
+    /// Logs of volumes that are on fewer nodes than needed.
+    FewLogs,
     /// Stripes that have no parity yet.
     NotEncoded,
     /// Nodes whose disk failed.
@@ -102,8 +106,11 @@ pub struct AbsentBlock {
 pub struct DamagedStripe {
     /// Which stripe.
     pub stripe: StripeId,
-    /// The object that it is part of; one of them if several share it.
+    /// The object that it is part of; one of them if several share it. Of a stripe of a volume or snapshot its name.
     pub object: String,
+    /// Whether that is a volume or snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub volume: bool,
     /// How many other objects share it.
     #[serde(default)]
     pub others: u64,

@@ -164,6 +164,16 @@ pub enum RepairTarget {
     All,
 }
 
+impl std::fmt::Display for RepairTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Node(node) => write!(f, "{node}"),
+            Self::Object(name) => write!(f, "object {name:?}"),
+            Self::All => f.write_str("all that is lost"),
+        }
+    }
+}
+
 /// The requestors of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Requestors {

@@ -53,6 +53,20 @@ pub enum ChangeSetting {
     RepairHold(Option<NonZeroU32>),
 }
 
+impl fmt::Display for ChangeSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = |rate: NonZeroU64| format!("{rate} bytes/s");
+        let percent = |percent: NonZeroU32| format!("{percent}%");
+        let (name, value) = match *self {
+            Self::RepairMaxRate(most) => ("repair.max-rate", most.map(rate)),
+            Self::RepairMinRate(least) => ("repair.min-rate", Some(rate(least))),
+            Self::RepairTarget(target) => ("repair.target", target.map(percent)),
+            Self::RepairHold(share) => ("repair.hold", share.map(percent)),
+        };
+        write!(f, "{name} {}", value.as_deref().unwrap_or("none"))
+    }
+}
+
 /// How fast repairs and other background work may be now, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairLimit {

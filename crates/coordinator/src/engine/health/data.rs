@@ -1,13 +1,19 @@
 //! What can be read, what is at risk, and whether repairs go on.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use kintsu_dag::NodeId;
 use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Level, NodeState};
 
-use super::{Facts, NodeFacts, cause, named, several, span};
+use super::{Facts, NAMED, NodeFacts, ShortLogs, cause, named, several, span};
+use crate::engine::damage::Owners;
 use crate::engine::repair::Held;
 
 pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     causes.extend(unreadable(facts));
+    causes.extend(lost_logs(facts));
     causes.extend(reduced(facts));
+    causes.extend(few_logs(facts));
     causes.extend(plain(facts));
     causes.extend(failed(facts));
     causes.extend(cancelled(facts));
@@ -28,23 +34,33 @@ fn unreadable(facts: &Facts) -> Option<Cause> {
     }
     let away: Vec<_> = missing(facts).map(|node| node.id).collect();
     let advice = match away.as_slice() {
-        [] => "their blocks are lost on living nodes: bring the blocks back (a disk that was taken out; `kintsu quarantine ls`), \
-               or put the objects again"
-            .into(),
+        [] => format!(
+            "their blocks are lost on living nodes: bring the blocks back (a disk that was taken out; `kintsu quarantine ls`), \
+             or {}",
+            again(&damage.owners)
+        ),
         away => format!(
             "bring {} back with the same folders (`kintsu nodes` lists states and folders): then the blocks there \
-             count again; what stays unreadable must be put again",
-            named(away)
+             count again; if something stays unreadable, {}",
+            named(away),
+            again(&damage.owners)
         ),
     };
-    let (stripes, objects) =
-        (several(damage.unreadable, "stripe"), several(damage.unreadable_objects, "object"));
-    let title = format!("{stripes} of {objects} cannot be read");
+    let title = format!("{} of {} cannot be read", several(damage.unreadable, "stripe"), damage.owners);
     let kind = CauseKind::UnreadableStripes;
     Some(Cause {
         stripes: worst(facts, |stripe| !stripe.readable),
         ..cause(Level::Error, kind, damage.unreadable, title, advice)
     })
+}
+
+/// What can be done about bytes that are lost.
+fn again(owners: &Owners) -> &'static str {
+    match (owners.objects, owners.volumes.is_empty()) {
+        (_, true) => "put the objects again",
+        (0, false) => "restore the volumes from a copy of what was in them",
+        (_, false) => "put the objects again, and restore the volumes from a copy of what was in them",
+    }
 }
 
 fn reduced(facts: &Facts) -> Option<Cause> {
@@ -68,6 +84,66 @@ fn reduced(facts: &Facts) -> Option<Cause> {
         details: reduced.iter().map(bears).collect(),
         ..cause(Level::Warning, kind, count, title, advice)
     })
+}
+
+/// Logs of volumes that no living node has: their blocks cannot be read, whatever their stripes bear.
+fn lost_logs(facts: &Facts) -> Option<Cause> {
+    let lost = &facts.logs.lost;
+    let (count, nodes) = sum(lost)?;
+    let volumes = match lost.keys().next() {
+        Some(name) if lost.len() == 1 => format!("volume {name:?}"),
+        _ => several(lost.len() as u64, "volume"),
+    };
+    let what = if count == 1 { "its log" } else { "their logs" };
+    let title = format!("{} of {volumes} cannot be read: no living node has {what}", several(count, "block"));
+    let advice = format!(
+        "bring {} back with the same folders (`kintsu nodes` lists states and folders): each log needs one of its nodes; \
+         `kintsu volume abandon-logs NAME` gives up what only nodes logged that are gone for good, and leaves these blocks \
+         as the last commit left them",
+        named(&nodes)
+    );
+    Some(about_logs(Level::Error, CauseKind::LostLogs, lost, title, advice))
+}
+
+/// Logs of volumes that another loss may take.
+fn few_logs(facts: &Facts) -> Option<Cause> {
+    let few = &facts.logs.few;
+    let (count, nodes) = sum(few)?;
+    let verb = if count == 1 { "is" } else { "are" };
+    let title = format!("{} of volumes {verb} on fewer nodes than needed", several(count, "log"));
+    let advice = format!(
+        "within seconds they are copied to other nodes that live; if this stays, there are too few: bring {} back, or add \
+         nodes",
+        named(&nodes)
+    );
+    Some(about_logs(Level::Warning, CauseKind::FewLogs, few, title, advice))
+}
+
+/// How many logs, and the nodes that should have them; `None` if there are none.
+fn sum(short: &BTreeMap<String, ShortLogs>) -> Option<(u64, Vec<NodeId>)> {
+    let nodes: BTreeSet<NodeId> = short.values().flat_map(|short| short.nodes.iter().copied()).collect();
+    let count: u64 = short.values().map(|short| short.logs).sum();
+    (count > 0).then(|| (count, nodes.into_iter().collect()))
+}
+
+/// A cause about logs, with the volumes and the nodes that should have them.
+fn about_logs(
+    level: Level,
+    kind: CauseKind,
+    short: &BTreeMap<String, ShortLogs>,
+    title: String,
+    advice: String,
+) -> Cause {
+    let (count, nodes) = sum(short).unwrap_or_default();
+    let detail = |(volume, short): (&String, &ShortLogs)| {
+        let nodes: Vec<NodeId> = short.nodes.iter().copied().collect();
+        format!("volume {volume:?}: {} of {}", several(short.logs, "log"), named(&nodes))
+    };
+    Cause {
+        nodes: nodes.into_iter().take(NAMED).collect(),
+        details: short.iter().take(NAMED).map(detail).collect(),
+        ..cause(level, kind, count, title, advice)
+    }
 }
 
 /// Stripes of objects that were put with offline encoding: they are not encoded by themselves.

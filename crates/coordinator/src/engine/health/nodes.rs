@@ -3,7 +3,7 @@
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Cause, CauseKind, Fullness, Level, NodeState};
 
-use super::{Facts, NodeFacts, about, cause, named, several};
+use super::{CodeFacts, Facts, NodeFacts, about, cause, named, several};
 
 pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     absent(facts, causes);
@@ -38,7 +38,8 @@ fn unverified(facts: &Facts, causes: &mut Vec<Cause>) {
     let late = |node: &NodeFacts| node.state == NodeState::Alive && node.placed > 0;
     let late = ids(facts, |node| late(node) && every > 0 && node.unverified_s > every.saturating_mul(2));
     let what = ["has blocks that were not verified in time", "have blocks that were not verified in time"];
-    let advice = "`kintsu nodes` shows when they last were; `kintsu scrub --node ID` verifies them now; if this comes again, the disk or the limit of background work (`kintsu config show`) is too slow";
+    let advice = "`kintsu nodes` shows when they last were; `kintsu scrub --node ID` verifies them now; if this comes again, the \
+                  disk or the limit of background work (`kintsu config show`) is too slow";
     add(causes, Level::Warning, CauseKind::UnverifiedNodes, &late, what, advice);
 }
 
@@ -60,6 +61,20 @@ fn add(
     }
 }
 
+/// Whether nothing is lost with a node that is gone: no block is placed on it, and no log of a volume names it.
+fn is_empty(facts: &Facts, node: &NodeFacts) -> bool {
+    node.placed == 0 && facts.logs.volumes_of(node.id).is_empty()
+}
+
+/// Nodes in a state on which no block is placed, but which should have logs of volumes.
+fn logging(facts: &Facts, which: impl Fn(&NodeFacts) -> bool) -> Vec<NodeId> {
+    ids(facts, |node| which(node) && node.placed == 0 && !is_empty(facts, node))
+}
+
+/// What to do about a node that is gone with logs of volumes.
+const LOGS: &str = "start its agent again; a log that another node has too is copied elsewhere within seconds, one that no \
+                    other node has is a cause of its own here";
+
 fn absent(facts: &Facts, causes: &mut Vec<Cause>) {
     let failed = ids(facts, |node| node.state == NodeState::Failed);
     if !failed.is_empty() {
@@ -77,7 +92,9 @@ fn absent(facts: &Facts, causes: &mut Vec<Cause>) {
     let advice = "start its agent again; if it is gone for good, `kintsu repair --node ID` rebuilds its blocks elsewhere, \
                   then `kintsu node forget ID`";
     add(causes, Level::Warning, CauseKind::DeadNodes, &needed, ["is dead", "are dead"], advice);
-    let empty = ids(facts, |node| dead(node) && node.placed == 0);
+    let what = ["is dead and has logs of volumes", "are dead and have logs of volumes"];
+    add(causes, Level::Warning, CauseKind::DeadNodes, &logging(facts, dead), what, LOGS);
+    let empty = ids(facts, |node| dead(node) && is_empty(facts, node));
     let what = ["is dead and holds no block that is needed", "are dead and hold no block that is needed"];
     let advice = "start its agent again, or forget it: `kintsu node forget ID`";
     add(causes, Level::Warning, CauseKind::DeadNodes, &empty, what, advice);
@@ -86,7 +103,9 @@ fn absent(facts: &Facts, causes: &mut Vec<Cause>) {
     let advice = "start it again (`kintsu node start ID`); or have its blocks rebuilt elsewhere (`kintsu repair --node ID`)";
     let what = ["is stopped and holds blocks", "are stopped and hold blocks"];
     add(causes, Level::Warning, CauseKind::StoppedNodes, &needed, what, advice);
-    let empty = ids(facts, |node| stopped(node) && node.placed == 0);
+    let what = ["is stopped and has logs of volumes", "are stopped and have logs of volumes"];
+    add(causes, Level::Warning, CauseKind::StoppedNodes, &logging(facts, stopped), what, LOGS);
+    let empty = ids(facts, |node| stopped(node) && is_empty(facts, node));
     let what = ["is stopped and empty", "are stopped and empty"];
     add(
         causes,
@@ -128,7 +147,7 @@ fn leaving(facts: &Facts, causes: &mut Vec<Cause>) {
         ["is to be emptied, but no job moves its blocks", "are to be emptied, but no job moves their blocks"];
     let advice = "`kintsu node drain ID` goes on; `kintsu node undrain ID` gives it new blocks again";
     add(causes, Level::Warning, kind, &halted, what, advice);
-    let empty = ids(facts, |node| node.draining && !node.drain_runs && node.placed == 0);
+    let empty = ids(facts, |node| node.draining && !node.drain_runs && is_empty(facts, node));
     let what = ["was emptied and gets no new blocks", "were emptied and get no new blocks"];
     let advice = "take it away (`kintsu node stop ID`, then `kintsu node forget ID`), or use it again (`kintsu node undrain ID`)";
     add(causes, Level::Healthy, kind, &empty, what, advice);
@@ -163,20 +182,27 @@ fn doubtful(facts: &Facts, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Codes that need more nodes than can take blocks now.
+/// Codes in use that need more nodes than can take blocks now. A small object has fewer blocks than a code.
 fn places(facts: &Facts, causes: &mut Vec<Cause>) {
     let open = facts.nodes.iter().filter(|node| node.open).count();
-    let refused: Vec<&(String, usize)> = facts.codes.iter().filter(|(_, n)| *n > open).collect();
-    let Some((name, n)) = refused.first() else { return };
-    let level = if refused.len() == facts.codes.len() { Level::Error } else { Level::Warning };
+    let mut refused: Vec<&CodeFacts> = facts.codes.iter().filter(|code| code.n > open).collect();
+    let takes_none = |code: &CodeFacts| code.fewest() > open;
+    refused.sort_by_key(|code| !takes_none(code));
+    let Some(first) = refused.first() else { return };
+    let level = if facts.codes.iter().all(takes_none) { Level::Error } else { Level::Warning };
+    let what = if takes_none(first) { "puts" } else { "puts of all but small objects" };
     let others = match refused.len() {
         1 => String::new(),
         more => format!(" (and {})", several(more as u64 - 1, "other code")),
     };
+    let CodeFacts { name, n, .. } = first;
     let title =
-        format!("puts with {name}{others} are refused: {open} of the {n} nodes that it needs take blocks");
+        format!("{what} with {name}{others} are refused: {open} of the {n} nodes that they need take blocks");
     let advice = "bring nodes back, add nodes, or free space; repairs may lack a place too";
-    let list = refused.iter().map(|(name, n)| format!("{name} needs {n} nodes")).collect();
+    let detail = |code: &&CodeFacts| {
+        format!("{} needs {} nodes, {} for a small object", code.name, code.n, code.fewest())
+    };
+    let list = refused.iter().map(detail).collect();
     let cause = cause(level, CauseKind::NoPlace, refused.len() as u64, title, advice);
     causes.push(Cause { details: list, ..cause });
 }

@@ -23,6 +23,10 @@ fn node(id: u32) -> NodeFacts {
     }
 }
 
+fn code(name: &str, n: usize, k: usize) -> CodeFacts {
+    CodeFacts { name: name.into(), n, k }
+}
+
 /// Four living nodes, one object in rs:n=4,k=2, a fresh copy of the metadata.
 fn well() -> Facts {
     Facts {
@@ -37,7 +41,7 @@ fn well() -> Facts {
             uptime_s: 100_000,
         },
         repairs: RepairFacts { grace_ms: 60_000, ..RepairFacts::default() },
-        codes: vec![("rs:n=4,k=2".into(), 4)],
+        codes: vec![code("rs:n=4,k=2", 4, 2)],
         ..Facts::default()
     }
 }
@@ -55,6 +59,7 @@ fn damaged(stripe: u64, readable: bool, bears: u64) -> DamagedStripe {
         others: 0,
         stripe: StripeId(stripe),
         object: "a".into(),
+        volume: false,
         code: "rs:n=4,k=2".into(),
         readable,
         bears,
@@ -62,9 +67,19 @@ fn damaged(stripe: u64, readable: bool, bears: u64) -> DamagedStripe {
     }
 }
 
+/// The verdict, in texts without a break.
+fn judged(facts: &Facts) -> Health {
+    let health = judge(facts);
+    let texts = |cause: &Cause| [&[cause.title.clone(), cause.advice.clone()][..], &cause.details].concat();
+    for text in health.causes.iter().flat_map(texts) {
+        assert!(!text.contains("  "), "{text:?}");
+    }
+    health
+}
+
 /// The single cause of a verdict.
 fn only(facts: &Facts, level: Level, kind: CauseKind) -> Cause {
-    let health = judge(facts);
+    let health = judged(facts);
     let [cause] = health.causes.as_slice() else { panic!("{health:?}") };
     assert_eq!((health.verdict, cause.level, cause.kind), (level, level, kind), "{cause:?}");
     assert!(!cause.advice.is_empty() && !cause.title.is_empty());
@@ -77,7 +92,7 @@ fn only(facts: &Facts, level: Level, kind: CauseKind) -> Cause {
 
 /// The cause of this kind, among others.
 fn one_of(facts: &Facts, kind: CauseKind) -> Cause {
-    let health = judge(facts);
+    let health = judged(facts);
     health.causes.iter().find(|cause| cause.kind == kind).cloned().unwrap_or_else(|| panic!("{health:?}"))
 }
 
@@ -95,7 +110,7 @@ fn a_cluster_without_causes_is_healthy() {
 fn unreadable_stripes_are_an_error_with_their_names() {
     let lost = but(|facts| {
         facts.damage.unreadable = 30;
-        facts.damage.unreadable_objects = 2;
+        facts.damage.owners.objects = 2;
         facts.damage.worst = vec![damaged(7, false, 0)];
     });
     let cause = only(&lost, Level::Error, CauseKind::UnreadableStripes);
@@ -131,6 +146,56 @@ fn reduced_redundancy_says_by_how_much_and_what_becomes_of_it() {
     assert!(title(&dead).ends_with("(repairs begin in 40 s)"), "{}", title(&dead));
     let held = reduced(&|facts| facts.gate.unreported = Some((1, 5, vec![NodeId(3)])));
     assert!(title(&held).ends_with("(repairs are held back)"));
+}
+
+/// The logs of four blocks of a volume while nodes 3 and 4 are gone: one whole, one empty, one on fewer nodes, one lost.
+fn short() -> LogFacts {
+    let logs = [&[0, 1][..], &[], &[1, 3], &[4, 3]];
+    let logs: [Vec<NodeId>; 4] = logs.map(|log| log.iter().copied().map(NodeId).collect());
+    let mut facts = LogFacts::default();
+    facts.look("disk", &logs, |node| node.0 < 3);
+    facts
+}
+
+#[test]
+fn a_log_of_a_volume_that_no_living_node_has_is_an_error() {
+    let lost = but(|facts| facts.logs.lost = short().lost);
+    let cause = only(&lost, Level::Error, CauseKind::LostLogs);
+    assert_eq!(cause.title, "1 block of volume \"disk\" cannot be read: no living node has its log");
+    assert_eq!((cause.count, cause.nodes.as_slice()), (1, &[NodeId(3), NodeId(4)][..]));
+    assert!(cause.advice.starts_with("bring nodes 3 and 4 back"), "{}", cause.advice);
+    assert_eq!(cause.details, ["volume \"disk\": 1 log of nodes 3 and 4"]);
+    let more = but(|facts| {
+        facts.logs.lost = short().lost;
+        facts.logs.lost.insert("other".into(), ShortLogs { logs: 2, nodes: BTreeSet::from([NodeId(3)]) });
+    });
+    let title = only(&more, Level::Error, CauseKind::LostLogs).title;
+    assert_eq!(title, "3 blocks of 2 volumes cannot be read: no living node has their logs");
+}
+
+#[test]
+fn a_log_of_a_volume_on_fewer_nodes_than_needed_is_a_warning() {
+    let few = but(|facts| facts.logs.few = short().few);
+    let cause = only(&few, Level::Warning, CauseKind::FewLogs);
+    assert_eq!(cause.title, "1 log of volumes is on fewer nodes than needed");
+    assert!(cause.advice.contains("bring node 3 back"), "{}", cause.advice);
+}
+
+#[test]
+fn a_node_that_should_have_logs_of_volumes_is_not_called_empty() {
+    for state in [NodeState::Dead, NodeState::Stopped] {
+        let logs = but(|facts| {
+            facts.logs = short();
+            facts.nodes.push(NodeFacts { state, placed: 0, ..node(4) });
+        });
+        let kind = if state == NodeState::Dead { CauseKind::DeadNodes } else { CauseKind::StoppedNodes };
+        let cause = one_of(&logs, kind);
+        assert_eq!((cause.level, cause.title.contains("has logs of volumes")), (Level::Warning, true));
+        assert!(!cause.advice.contains("forget"), "{}", cause.advice);
+        let mut drained = logs;
+        drained.nodes[4].draining = true;
+        assert!(!judge(&drained).causes.iter().any(|cause| cause.kind == CauseKind::DrainingNodes));
+    }
 }
 
 #[test]
@@ -210,15 +275,24 @@ fn blocks_that_are_verified_too_late_are_a_warning() {
 }
 
 #[test]
-fn a_cluster_that_takes_no_put_is_an_error() {
-    let shut = |facts: &mut Facts| facts.nodes[3].open = false;
-    let cause = only(&but(shut), Level::Error, CauseKind::NoPlace);
-    assert!(cause.title.contains("3 of the 4 nodes that it needs"), "{}", cause.title);
+fn a_cluster_that_takes_no_put_is_an_error_and_one_that_takes_small_ones_a_warning() {
+    let shut = |count: usize| {
+        move |facts: &mut Facts| facts.nodes.iter_mut().take(count).for_each(|node| node.open = false)
+    };
+    let cause = only(&but(shut(1)), Level::Warning, CauseKind::NoPlace);
+    let title = "puts of all but small objects with rs:n=4,k=2 are refused: 3 of the 4 nodes that they need take blocks";
+    assert_eq!(cause.title, title);
+    assert_eq!(cause.details, ["rs:n=4,k=2 needs 4 nodes, 3 for a small object"]);
+    let cause = only(&but(shut(2)), Level::Error, CauseKind::NoPlace);
+    assert!(cause.title.starts_with("puts with rs:n=4,k=2 are refused: 2 of the 4 nodes"), "{}", cause.title);
     let partly = but(|facts| {
-        shut(facts);
-        facts.codes.push(("replication:n=2".into(), 2));
+        shut(2)(facts);
+        facts.codes.insert(0, code("rs:n=3,k=2", 3, 2));
+        facts.codes.push(code("replication:n=3", 3, 1));
+        facts.codes.push(code("replication:n=2", 2, 1));
     });
-    only(&partly, Level::Warning, CauseKind::NoPlace);
+    let cause = only(&partly, Level::Warning, CauseKind::NoPlace);
+    assert!(cause.title.starts_with("puts with rs:n=4,k=2 (and 2 other codes) are"), "{}", cause.title);
 }
 
 #[test]

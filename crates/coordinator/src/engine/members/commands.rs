@@ -68,11 +68,11 @@ impl Members {
         }
     }
 
-    /// Whether a node can be forgotten on which the metadata place `placed` blocks.
+    /// Whether a node can be forgotten on which the metadata place `placed` blocks, and which should have logs of these volumes.
     ///
     /// # Errors
     /// Why it cannot.
-    pub fn may_forget(&self, node: NodeId, placed: u64) -> Result<(), Refusal> {
+    pub fn may_forget(&self, node: NodeId, placed: u64, logged: &[String]) -> Result<(), Refusal> {
         let id = node.0;
         let up = self.node(node).ok_or(Refusal::Unknown)?.up;
         let refuse = |expected: &str, got: String| {
@@ -90,7 +90,16 @@ impl Members {
                     "one that lives: `kintsu node drain {id}` moves its blocks, then `kintsu node stop {id}`"
                 ),
             ),
-            (false, 0) => Ok(()),
+            (false, 0) => match logged {
+                [] => Ok(()),
+                [volume, ..] => refuse(
+                    "a node that no log of a volume needs",
+                    format!(
+                        "one that has logs of volume {volume:?}: start its agent again, or wait some seconds if other nodes have \
+                         them too; `kintsu health` says which logs no living node has"
+                    ),
+                ),
+            },
             (false, _) => refuse(
                 "a node whose blocks nobody needs",
                 format!(
@@ -218,12 +227,17 @@ mod tests {
     #[test]
     fn only_a_node_that_is_gone_and_empty_is_forgotten() {
         let mut m = members();
-        assert!(words(m.may_forget(NODE, 0)).ends_with("`kintsu node stop 3` ends it"));
-        assert!(words(m.may_forget(NODE, 2)).contains("`kintsu node drain 3`"));
+        assert!(words(m.may_forget(NODE, 0, &[])).ends_with("`kintsu node stop 3` ends it"));
+        assert!(words(m.may_forget(NODE, 2, &[])).contains("`kintsu node drain 3`"));
         m.tick(50);
-        let said = words(m.may_forget(NODE, 2));
+        let said = words(m.may_forget(NODE, 2, &[]));
         assert!(said.contains("2 are placed: `kintsu repair --node 3`"), "{said}");
-        assert_eq!(m.may_forget(NODE, 0), Ok(()));
-        assert_eq!(m.may_forget(NodeId(9), 0), Err(Refusal::Unknown));
+        let said = words(m.may_forget(NODE, 0, &["disk".into()]));
+        assert!(
+            said.contains("no log of a volume needs, got one that has logs of volume \"disk\""),
+            "{said}"
+        );
+        assert_eq!(m.may_forget(NODE, 0, &[]), Ok(()));
+        assert_eq!(m.may_forget(NodeId(9), 0, &[]), Err(Refusal::Unknown));
     }
 }

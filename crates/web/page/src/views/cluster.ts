@@ -42,7 +42,9 @@ function cause(cause: Cause): HTMLElement {
 function damaged(stripes: DamagedStripe[], count: number): HTMLElement {
   const rows = stripes.map((stripe): Child[] => [
     `s${stripe.stripe}`,
-    h("a", { href: `#/objects/${encodeURIComponent(stripe.object)}` }, stripe.object),
+    stripe.volume
+      ? h("a", { href: "#/volumes" }, `volume ${stripe.object}`)
+      : h("a", { href: `#/objects/${encodeURIComponent(stripe.object)}` }, stripe.object),
     stripe.code,
     stripe.readable ? (stripe.bears === 0 ? "no more for sure" : `${stripe.bears} more`) : h("strong", {}, "cannot be read"),
     stripe.absent.map((block) => `b${block.index} on node ${block.node} (${block.lost ? "lost" : "down"})`).join(", "),
