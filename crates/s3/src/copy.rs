@@ -16,7 +16,7 @@ use crate::gateway::{self, Gateway};
 use crate::get::{self, Conditions};
 use crate::multipart::checked_number;
 use crate::put::{self, Headers, Place, Storing};
-use crate::{actions, lock, names, tags};
+use crate::{actions, lock, tags};
 
 /// An object that is copied.
 struct Source {

@@ -56,12 +56,14 @@ pub fn ended(record: &mut NodeRecord) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::damage::Owners;
     use crate::engine::members::Patience;
     use crate::engine::members::tests::record;
 
     #[test]
     fn a_wipe_that_costs_an_object_is_refused_unless_it_is_forced() {
-        let harm = Harm { stripes: 2, objects: 1, names: vec!["a".into()] };
+        let owners = Owners { objects: 1, ..Owners::default() };
+        let harm = Harm { stripes: 2, owners, names: vec!["a".into()] };
         assert!(refused(&harm, false).unwrap().starts_with("2 stripes of 1 object"));
         assert_eq!((refused(&harm, true), refused(&Harm::default(), false)), (None, None));
     }

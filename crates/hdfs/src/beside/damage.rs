@@ -69,7 +69,7 @@ pub(super) async fn look_again(
     index: BlockIndex,
     members: &BTreeMap<NodeId, Member>,
 ) -> Result<(), HdfsError> {
-    let due = shared.memory().to_look_at(group.id, index);
+    let due = shared.memory().looks_due(group.id, index);
     for datanode in due {
         let Some((node, _)) = members.iter().find(|(_, member)| member.datanode == datanode) else {
             continue;

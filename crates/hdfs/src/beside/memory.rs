@@ -185,7 +185,7 @@ impl Memory {
     }
 
     /// The DataNodes whose copies of a block count as damaged, and are to be looked at again now.
-    pub fn to_look_at(&mut self, group: u64, index: BlockIndex) -> Vec<String> {
+    pub fn looks_due(&mut self, group: u64, index: BlockIndex) -> Vec<String> {
         let copies = self.damaged.get_mut(&block(group, index)).into_iter().flatten();
         let due = copies.filter_map(|(datanode, damage)| {
             let pause = if damage.sure { LONG_REST } else { REST };
@@ -320,19 +320,19 @@ mod tests {
         let (mut memory, group, (index, on)) = (Memory::default(), group_of(&[]), DAMAGED);
         memory.renew(group.clone());
         memory.damaged(group.id, index, on);
-        assert!(memory.to_look_at(group.id, index).is_empty(), "a moment ago");
+        assert!(memory.looks_due(group.id, index).is_empty(), "a moment ago");
         assert!(!memory.to_tell(group.id, index, on));
         later(&mut memory, REST);
-        assert_eq!(memory.to_look_at(group.id, index), [on]);
-        assert!(memory.to_look_at(group.id, index).is_empty(), "somebody looks");
+        assert_eq!(memory.looks_due(group.id, index), [on]);
+        assert!(memory.looks_due(group.id, index).is_empty(), "somebody looks");
         memory.damaged(group.id, index, on);
         assert!(memory.to_tell(group.id, index, on));
         later(&mut memory, REST);
-        assert!(memory.to_look_at(group.id, index).is_empty(), "it is sure");
+        assert!(memory.looks_due(group.id, index).is_empty(), "it is sure");
         memory.told(group.id, index, on);
         assert!(!memory.to_tell(group.id, index, on));
         later(&mut memory, LONG_REST);
-        assert_eq!(memory.to_look_at(group.id, index), [on]);
+        assert_eq!(memory.looks_due(group.id, index), [on]);
         assert_eq!(memory.lost(&group), [index]);
         later(&mut memory, WRONG_FOR);
         memory.renew(group.clone());

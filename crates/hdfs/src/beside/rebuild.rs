@@ -125,7 +125,8 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
                 }
             }
             Some(index) if unusable(fault.kind) && !job.lost.contains(&index) => {
-                if leave_out(shared, group, &job.members, &fault, index).await {
+                let proved = leave_out(shared, group, &job.members, &fault, index).await;
+                if proved {
                     tell(shared, group, index).await;
                 }
             }

@@ -10,7 +10,7 @@ use kintsu_nbd::{Device, DeviceError, Extent, Limits, Listen, NbdError, Server};
 use serde_json::json;
 
 use super::interrupted;
-use super::serve::{end, ready};
+use super::serve::{finish, ready};
 use crate::cli::{Endpoint, Nbd};
 use crate::units::human;
 
@@ -76,7 +76,7 @@ async fn serve(args: &Nbd, token: Option<String>, volume: &Volume, json: bool) -
         code = interrupted() => code.map(|_| ()),
         lost = lost(volume) => Err(lost.into()),
     };
-    let late = end(server.connections(), args.wait, server.shutdown(args.wait)).await?;
+    let late = finish(server.connections(), args.wait, server.shutdown(args.wait)).await?;
     ended?;
     if let Some(code) = late {
         return Ok(code);

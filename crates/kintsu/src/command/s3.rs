@@ -7,7 +7,7 @@ use kintsu_s3::{Config, Keys, Limits, Listen, S3GatewayError, Server};
 use serde_json::json;
 
 use super::interrupted;
-use super::serve::{end, ready};
+use super::serve::{finish, ready};
 use crate::cli::{Endpoint, S3};
 
 /// Serves a cluster until Ctrl-C or SIGTERM.
@@ -56,6 +56,6 @@ async fn serve(server: Server, tls: bool, args: &S3, keys: &Keys, json: bool) ->
     );
     ready(json, about, &text)?;
     interrupted().await?;
-    let late = end(server.connections(), args.wait, server.shutdown(args.wait)).await?;
+    let late = finish(server.connections(), args.wait, server.shutdown(args.wait)).await?;
     Ok(late.unwrap_or(ExitCode::SUCCESS))
 }

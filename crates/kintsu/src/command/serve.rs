@@ -212,7 +212,7 @@ pub async fn serve_agent(
 
 /// Ends a server: the requests of its connections are finished within `wait`, unless Ctrl-C comes again. Returns the exit code
 /// if some were not.
-pub async fn end(
+pub async fn finish(
     connections: usize,
     wait: Duration,
     shutdown: impl Future<Output = bool>,
