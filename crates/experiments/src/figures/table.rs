@@ -8,6 +8,19 @@ use super::report::{Judged, Report, Row};
 use super::spread::Spread;
 use crate::workload::Played;
 
+/// Headings that a summary looks for, and the words of verdicts.
+pub(super) const AIM: &str = "aim";
+pub(super) const HERE: &str = "here";
+pub(super) const RATE: &str = "MiB/s";
+pub(super) const OFF: &str = "simulated off";
+pub(super) const LOAD: &str = "load";
+pub(super) const HOLDS: &str = "holds";
+pub(super) const MISSED: &str = "MISSED";
+/// What stands where there is no value.
+pub(super) const NONE: &str = "-";
+/// Begins the note of an experiment that was interrupted.
+pub(super) const CUT_SHORT: &str = "INTERRUPTED: points";
+
 /// Headings and rows, all of one width.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
@@ -25,19 +38,42 @@ impl Table {
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         format!("{}{}{rows}", line(&self.headings), line(&rule))
     }
+
+    /// The tables of a text in Markdown. Rows of another width than their headings are left out.
+    pub(super) fn all_in(text: &str) -> Vec<Self> {
+        let (mut tables, mut inside): (Vec<Self>, bool) = (Vec::new(), false);
+        for line in text.lines() {
+            let cells = line.strip_prefix('|').and_then(|line| line.strip_suffix('|'));
+            let Some(cells) = cells else {
+                inside = false;
+                continue;
+            };
+            let cells: Vec<String> = cells.split('|').map(|cell| cell.trim().to_owned()).collect();
+            match tables.last_mut().filter(|_| inside) {
+                None => tables.push(Self { headings: cells, rows: Vec::new() }),
+                Some(_) if cells.iter().all(|cell| cell == "---") => {}
+                Some(table) if cells.len() == table.headings.len() => table.rows.push(cells),
+                Some(_) => {}
+            }
+            inside = true;
+        }
+        tables
+    }
+
+    /// The number of the column with this heading.
+    pub(super) fn column(&self, heading: &str) -> Option<usize> {
+        self.headings.iter().position(|known| known == heading)
+    }
 }
 
 /// The points of a report.
 pub fn points(report: &Report) -> Table {
-    let unit = match report.measure {
-        Measure::Seconds => "time, s",
-        Measure::Rate => "MiB/s",
-    };
+    let axis = report.axis.as_str();
     let mut headings: Vec<String> =
-        [report.axis.as_str(), "", unit, "least to most", "simulated, s", "links' bound, s", "sent, blocks"]
+        [axis, "", unit(report), "least to most", "simulated, s", OFF, "links' bound, s", "sent, blocks"]
             .map(Into::into)
             .into();
-    headings.extend(["across racks", "processor, s", "load"].map(String::from));
+    headings.extend(["across racks", "processor, s", LOAD].map(String::from));
     if report.baseline.is_some() {
         headings.insert(4, "over baseline".into());
     }
@@ -56,23 +92,32 @@ pub fn points(report: &Report) -> Table {
     Table { headings, rows }
 }
 
+/// The heading of the values.
+fn unit(report: &Report) -> &'static str {
+    match report.measure {
+        Measure::Seconds => "time, s",
+        Measure::Rate => RATE,
+    }
+}
+
 fn point(report: &Report, row: &Row) -> Vec<String> {
     let value = row.spread(report.measure);
     let median = |of: &dyn Fn(&super::report::Sample) -> f64| row.spread_of(of).map_or(0.0, |s| s.median);
     let blocks =
-        |bytes: f64| if bytes > 0.0 { format!("{:.2}", bytes / row.block_bytes as f64) } else { "-".into() };
+        |bytes: f64| if bytes > 0.0 { format!("{:.2}", bytes / row.block_bytes as f64) } else { NONE.into() };
     let bound = median(&|sample| sample.bound_seconds);
     let mut cells = vec![
         row.point.x.clone(),
         row.point.series.clone(),
-        value.map_or("-".into(), |s| number(s.median)),
-        value.map_or("-".into(), |s| format!("{} to {}", number(s.min), number(s.max))),
+        value.map_or(NONE.into(), |s| number(s.median)),
+        value.map_or(NONE.into(), |s| format!("{} to {}", number(s.min), number(s.max))),
     ];
     if report.baseline.is_some() {
-        cells.push(report.over_baseline(row).map_or("-".into(), |s| format!("{:.3}", s.median)));
+        cells.push(report.over_baseline(row).map_or(NONE.into(), |s| format!("{:.3}", s.median)));
     }
-    cells.push(row.simulated().map_or("-".into(), |s| number(s.median)));
-    cells.push(if bound > 0.0 { number(bound) } else { "-".into() });
+    cells.push(row.simulated().map_or(NONE.into(), |s| number(s.median)));
+    cells.push(row.simulated_above().map_or(NONE.into(), |percent| format!("{percent:+.1}%")));
+    cells.push(if bound > 0.0 { number(bound) } else { NONE.into() });
     cells.push(blocks(median(&|sample| sample.sent_bytes as f64)));
     cells.push(blocks(median(&|sample| sample.cross_rack_bytes as f64)));
     cells.push(number(median(&|sample| sample.cpu_seconds)));
@@ -90,13 +135,13 @@ fn users(row: &Row) -> [String; 5] {
     let all: [Of; 5] = [|u| u.seconds, Played::rate, |u| u.all.p50_ms, |u| u.all.p99_ms, |u| u.all.p999_ms];
     all.map(|of| {
         let values = row.samples.iter().filter_map(|sample| sample.users.as_ref()).map(of);
-        Spread::of(values).map_or("-".into(), |spread| number(spread.median))
+        Spread::of(values).map_or(NONE.into(), |spread| number(spread.median))
     })
 }
 
 /// The claims of a report.
 pub fn claims(report: &Report) -> Table {
-    let headings = ["", "paper", "here", "least to most", "aim", ""].map(String::from).into();
+    let headings = ["", "paper", HERE, "least to most", AIM, ""].map(String::from).into();
     let rows = report.claims.iter().map(claim).collect();
     Table { headings, rows }
 }
@@ -113,16 +158,16 @@ fn claim(claim: &Judged) -> Vec<String> {
         Aim::AtLeast(limit) => format!(">= {}", unit(limit)),
     });
     let verdict = match claim.holds() {
-        Some(true) => "holds",
-        Some(false) => "MISSED",
+        Some(true) => HOLDS,
+        Some(false) => MISSED,
         None => "",
     };
     vec![
         claim.text.clone(),
-        claim.published.map_or("-".into(), unit),
+        claim.published.map_or(NONE.into(), unit),
         claim.ours.map_or("not measured".into(), |s| unit(s.median)),
-        claim.ours.filter(|s| s.runs > 1).map_or("-".into(), spread),
-        aim.unwrap_or("-".into()),
+        claim.ours.filter(|s| s.runs > 1).map_or(NONE.into(), spread),
+        aim.unwrap_or(NONE.into()),
         verdict.into(),
     ]
 }
@@ -134,7 +179,8 @@ pub fn differences(report: &Report) -> String {
     let blocks: Vec<String> = blocks.into_iter().map(bytes).collect();
     let others = if report.differs.is_empty() { "nothing else" } else { &report.differs };
     let quick = if report.quick { " Quick: blocks of 16 MiB at most." } else { "" };
-    let cut = if report.cut_short { " INTERRUPTED: points or repetitions are missing." } else { "" };
+    let cut =
+        if report.cut_short { format!(" {CUT_SHORT} or repetitions are missing.") } else { String::new() };
     format!(
         "Rates: {} of the paper's; blocks of {}; {runs} {}. Differs: {others}.{quick}{cut}",
         report.scale,
@@ -159,10 +205,6 @@ pub fn reasons(report: &Report) -> Vec<String> {
 
 /// The settings that were tried.
 pub fn sweeps(report: &Report) -> Table {
-    let unit = match report.measure {
-        Measure::Seconds => "time, s",
-        Measure::Rate => "MiB/s",
-    };
     let rows = report.sweeps.iter().flat_map(|swept| {
         swept.tried.iter().enumerate().map(|(at, tried)| {
             let best = if at == swept.best { "best" } else { "" };
@@ -172,7 +214,7 @@ pub fn sweeps(report: &Report) -> Table {
         })
     });
     Table {
-        headings: [report.axis.as_str(), "", "settings", unit, ""].map(Into::into).into(),
+        headings: [report.axis.as_str(), "", "settings", unit(report), ""].map(Into::into).into(),
         rows: rows.collect(),
     }
 }

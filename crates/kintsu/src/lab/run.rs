@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kintsu_experiments::figures::{
-    Experiment, Kind, Listed, Report, Settings, Size, Table, catalog, chart, claims, differences, find,
-    points, reasons, splice, summary, sweeps,
+    Experiment, Kind, Listed, Report, Settings, Size, Table, catalog, chart, check_places, claims,
+    differences, find, points, reasons, splice, summary, sweeps,
 };
 use kintsu_experiments::{Machine, Step};
 use kintsu_lab::{Entry, Place, enter};
@@ -27,6 +27,10 @@ pub async fn run(args: LabRun, json: bool) -> anyhow::Result<ExitCode> {
         return list(json);
     }
     let chosen = find(&args.experiments)?;
+    if let Some(page) = &args.page {
+        // Now, and not when all has been measured.
+        check_places(&read(page)?, chosen.iter().map(|entry| entry.name))?;
+    }
     if chosen.iter().any(|entry| matches!(entry.kind, Kind::Measured(_))) {
         let wanted = Entry { name: None, dir: args.dir.clone() };
         if let Place::Left(code) = enter(&wanted).await? {
@@ -113,8 +117,7 @@ async fn measure_all(
 fn write_page(page: &Path, reports: &[Report]) -> anyhow::Result<()> {
     let name = page.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let charts = page.with_file_name(&name);
-    let text = std::fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
-    let text = splice(&text, reports, &name)?;
+    let text = splice(&read(page)?, reports, &name)?;
     std::fs::create_dir_all(&charts).with_context(|| format!("cannot make {}", charts.display()))?;
     for report in reports.iter().filter(|report| !report.rows.is_empty()) {
         let path = charts.join(format!("{}.svg", report.experiment));
