@@ -99,8 +99,13 @@ mod tests {
             | Value::Traffic(point)
             | Value::Over(point)
             | Value::RateOverHolding(point, _)
+            | Value::TailOverTarget(point)
+            | Value::SentOver(point, _)
             | Value::OfBound(point) => vec![point.clone()],
-            Value::Gain(a, b) | Value::CalmerTail(a, b) | Value::Interference(a, b) => {
+            Value::Gain(a, b)
+            | Value::CalmerTail(a, b)
+            | Value::Interference(a, b)
+            | Value::WorstAbove(a, b) => {
                 vec![a.clone(), b.clone()]
             }
             Value::CalmerTrace(a, b, alone) => vec![a.clone(), b.clone(), alone.clone()],

@@ -81,6 +81,8 @@ pub struct Case {
     pub requestor: Option<NodeId>,
     /// How many clients write or read at once, each a stripe of its own.
     pub clients: usize,
+    /// How often it is repeated at least, however few repetitions are asked for.
+    pub least_runs: usize,
     /// What is done.
     pub work: Work,
 }
@@ -251,6 +253,12 @@ pub enum Value {
     /// A point's rate over the greatest median rate of the points of a series in whose median less than one percent of the windows
     /// was above the target.
     RateOverHolding(Point, String),
+    /// Users' 99th percentile while the repair went on, over the target.
+    TailOverTarget(Point),
+    /// Bytes a second that nodes sent for the repair at a point, divided by this many.
+    SentOver(Point, f64),
+    /// By how many seconds the slowest repetition at the first point is above the median at the second one.
+    WorstAbove(Point, Point),
     /// The mean of the medians of some values of one unit.
     Mean(Vec<Value>),
 }

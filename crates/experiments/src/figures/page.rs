@@ -129,6 +129,7 @@ mod tests {
             scale: 0.5,
             quick: false,
             machine: Machine::default(),
+            minutes: 0.0,
             rows: vec![row("a", 1.0), row("b", 2.0)],
             sweeps: Vec::new(),
             cut_short: false,

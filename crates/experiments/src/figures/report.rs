@@ -33,6 +33,9 @@ pub struct Report {
     pub quick: bool,
     /// The machine that it ran on.
     pub machine: Machine,
+    /// How long it took to measure, with the labs and the objects in them; 0 where it is not known.
+    #[serde(default)]
+    pub minutes: f64,
     /// The points, in the order of their declaration.
     pub rows: Vec<Row>,
     /// What was tried to find the best settings of series.
@@ -93,6 +96,9 @@ pub struct Sample {
     /// The part of the windows in which users' 99th percentile was above a target; none where there is no target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<f64>,
+    /// Users' 99th percentile over the target; none where there is no target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<f64>,
     /// Processor seconds of the lab's processes.
     pub cpu_seconds: f64,
     /// The share of the machine's processor time that was used or stolen, 0 to 1.
@@ -186,6 +192,7 @@ impl Report {
             scale: experiment.scale,
             quick,
             machine,
+            minutes: 0.0,
             rows: Vec::new(),
             sweeps: Vec::new(),
             cut_short: false,
@@ -287,6 +294,16 @@ impl Report {
                 let best = rates.max_by(f64::total_cmp)?;
                 self.row(point)?.spread_of(|sample| sample.value(Measure::Rate) / best)
             }
+            Value::TailOverTarget(point) => {
+                Spread::of(self.row(point)?.samples.iter().filter_map(|sample| sample.tail))
+            }
+            Value::SentOver(point, least) => self
+                .row(point)?
+                .spread_of(|sample| sample.planned_bytes as f64 / sample.seconds.max(1e-9) / least),
+            Value::WorstAbove(point, base) => {
+                let base = self.row(base)?.spread(Measure::Seconds)?.median;
+                Spread::of([self.row(point)?.spread(Measure::Seconds)?.max - base])
+            }
             Value::CalmerTrace(a, b, alone) => {
                 let [a, b, alone] = [a, b, alone].map(|point| Some(self.row(point)?.samples.iter()));
                 let all = a?.zip(b?).zip(alone?);
@@ -322,8 +339,8 @@ impl Value {
     fn unit(&self) -> &'static str {
         match self {
             Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
-            Self::RateOverHolding(..) => "x",
-            Self::AtPaperRate(_) => "s",
+            Self::RateOverHolding(..) | Self::TailOverTarget(_) | Self::SentOver(..) => "x",
+            Self::AtPaperRate(_) | Self::WorstAbove(..) => "s",
             Self::Over(_) => "%",
             Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
             Self::Gain(..) | Self::CalmerTail(..) | Self::Interference(..) => "%",
@@ -380,6 +397,7 @@ mod tests {
             scale: 0.5,
             quick: false,
             machine: Machine::default(),
+            minutes: 0.0,
             rows,
             sweeps: Vec::new(),
             cut_short: false,
@@ -433,6 +451,23 @@ mod tests {
         a.samples[1].simulated_seconds = None;
         assert_eq!(of(vec![a.clone(), b.clone()], None), None);
         assert_eq!(of(vec![a, b], Some("b")), Some(25.0));
+    }
+
+    #[test]
+    fn the_worst_repetition_is_compared_with_the_usual_one() {
+        let report = report(vec![row("a", "1", &[1.0, 2.5, 1.5]), row("b", "1", &[1.0, 9.0, 0.5])]);
+        let above = Value::WorstAbove(Point::new("a", "1"), Point::new("b", "1"));
+        assert_eq!(median(&report, above), Some(1.5));
+    }
+
+    #[test]
+    fn what_users_feel_and_what_repairs_send_is_compared_with_what_was_promised() {
+        let mut a = row("a", "1", &[2.0]);
+        (a.samples[0].tail, a.samples[0].planned_bytes) = (Some(1.05), 600);
+        let report = report(vec![a, row("b", "1", &[2.0])]);
+        assert_eq!(median(&report, Value::TailOverTarget(Point::new("a", "1"))), Some(1.05));
+        assert_eq!(median(&report, Value::TailOverTarget(Point::new("b", "1"))), None);
+        assert_eq!(median(&report, Value::SentOver(Point::new("a", "1"), 100.0)), Some(3.0));
     }
 
     #[test]

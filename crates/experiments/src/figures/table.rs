@@ -174,7 +174,15 @@ fn claim(claim: &Judged) -> Vec<String> {
 
 /// Where the experiment differs from the paper's, in a sentence or two.
 pub fn differences(report: &Report) -> String {
-    let runs = report.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0);
+    let runs = || report.rows.iter().map(|row| row.samples.len());
+    let (fewest, most) = (runs().min().unwrap_or(0), runs().max().unwrap_or(0));
+    let runs = match (fewest, most) {
+        (1, 1) => "1 run".to_owned(),
+        (fewest, most) if fewest == most => format!("{most} runs"),
+        (fewest, most) => format!("{fewest} to {most} runs"),
+    };
+    let took =
+        if report.minutes > 0.0 { format!(" in {:.1} minutes", report.minutes) } else { String::new() };
     let blocks: BTreeSet<u64> = report.rows.iter().map(|row| row.block_bytes).collect();
     let blocks: Vec<String> = blocks.into_iter().map(bytes).collect();
     let others = if report.differs.is_empty() { "nothing else" } else { &report.differs };
@@ -182,10 +190,9 @@ pub fn differences(report: &Report) -> String {
     let cut =
         if report.cut_short { format!(" {CUT_SHORT} or repetitions are missing.") } else { String::new() };
     format!(
-        "Rates: {} of the paper's; blocks of {}; {runs} {}. Differs: {others}.{quick}{cut}",
+        "Rates: {} of the paper's; blocks of {}; {runs}{took}. Differs: {others}.{quick}{cut}",
         report.scale,
         blocks.join(", "),
-        if runs == 1 { "run" } else { "runs" },
     )
 }
 

@@ -91,6 +91,7 @@ pub fn case(series: impl Into<String>, x: impl Into<String>, block_bytes: u64, w
         sweep: None,
         requestor: None,
         clients: 1,
+        least_runs: 0,
         work,
     }
 }
@@ -119,6 +120,11 @@ impl Case {
     /// At its best settings, which are searched for first.
     pub fn swept(self, sweep: Sweep) -> Self {
         Self { sweep: Some(sweep), ..self }
+    }
+
+    /// Repeated at least this often.
+    pub fn at_least(self, least_runs: usize) -> Self {
+        Self { least_runs, ..self }
     }
 
     /// With other slices.
