@@ -21,7 +21,7 @@ mod disturbed;
 mod engine;
 pub(crate) mod meter;
 mod page;
-mod recovery;
+pub(crate) mod recovery;
 mod report;
 mod simulated;
 pub(crate) mod single;

@@ -101,7 +101,8 @@ mod tests {
             | Value::RateOverHolding(point, _)
             | Value::TailOverTarget(point)
             | Value::SentOver(point, _)
-            | Value::OfBound(point) => vec![point.clone()],
+            | Value::OfBound(point)
+            | Value::OfIdle(point) => vec![point.clone()],
             Value::Gain(a, b)
             | Value::CalmerTail(a, b)
             | Value::Interference(a, b)

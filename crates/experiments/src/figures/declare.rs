@@ -238,6 +238,8 @@ pub enum Value {
     Traffic(Point),
     /// The least time that the links allow for any trees, divided by the time at a point.
     OfBound(Point),
+    /// The least time in which what users left of the links allows any trees, divided by the time at a point.
+    OfIdle(Point),
     /// By how many percent the first point's rate is above the second one's.
     Gain(Point, Point),
     /// By how many percent the users' 99th percentile at the first point is below that at the second one.

@@ -81,9 +81,12 @@ pub struct Sample {
     pub planned_bytes: u64,
     /// The part of `planned_bytes` that crosses racks.
     pub planned_cross_rack_bytes: u64,
-    /// The least time in which the links can carry the plan, or for a whole node any plan; 0 where it is not
-    /// known.
+    /// The least time in which the links can carry the plan, or for a whole node any plan, if nobody else used them; 0
+    /// where it is not known.
     pub bound_seconds: f64,
+    /// The least time in which what users left of the links on average can carry any plan; 0 where it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub idle_seconds: f64,
     /// The simulator's time for the same plan on the same links; none where it does not play such work.
     #[serde(default)]
     pub simulated_seconds: Option<f64>,
@@ -277,6 +280,12 @@ impl Report {
             Value::OfBound(point) => {
                 self.row(point)?.spread_of(|sample| sample.bound_seconds / sample.seconds.max(1e-9))
             }
+            Value::OfIdle(point) => {
+                let row = self.row(point)?;
+                // Without it there is nothing to compare with.
+                let known = row.samples.iter().filter(|sample| sample.idle_seconds > 0.0);
+                Spread::of(known.map(|sample| sample.idle_seconds / sample.seconds.max(1e-9)))
+            }
             Value::Gain(a, b) => {
                 let rate = |sample: &Sample| sample.value(Measure::Rate);
                 self.pairwise(a, b, |a, b| 100.0 * (rate(a) / rate(b) - 1.0))
@@ -339,7 +348,7 @@ impl Value {
     fn unit(&self) -> &'static str {
         match self {
             Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
-            Self::RateOverHolding(..) | Self::TailOverTarget(_) | Self::SentOver(..) => "x",
+            Self::OfIdle(_) | Self::RateOverHolding(..) | Self::TailOverTarget(_) | Self::SentOver(..) => "x",
             Self::AtPaperRate(_) | Self::WorstAbove(..) => "s",
             Self::Over(_) => "%",
             Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
@@ -349,6 +358,10 @@ impl Value {
             Self::CrossRackBlocks(_) => "blocks",
         }
     }
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 fn least(values: &[f64]) -> Option<f64> {
@@ -458,6 +471,15 @@ mod tests {
         let report = report(vec![row("a", "1", &[1.0, 2.5, 1.5]), row("b", "1", &[1.0, 9.0, 0.5])]);
         let above = Value::WorstAbove(Point::new("a", "1"), Point::new("b", "1"));
         assert_eq!(median(&report, above), Some(1.5));
+    }
+
+    #[test]
+    fn a_repair_under_load_is_compared_with_what_users_left() {
+        let mut a = row("a", "1", &[4.0, 4.0]);
+        (a.samples[0].bound_seconds, a.samples[0].idle_seconds) = (1.0, 3.0);
+        let report = report(vec![a, row("b", "1", &[1.0])]);
+        let of = |series: &str| median(&report, Value::OfIdle(Point::new(series, "1")));
+        assert_eq!((of("a"), of("b")), (Some(0.75), None));
     }
 
     #[test]

@@ -79,11 +79,16 @@ pub fn points(report: &Report) -> Table {
     }
     let loaded = report.rows.iter().flat_map(|row| &row.samples).any(|sample| sample.users.is_some());
     if loaded {
-        headings.extend(["users, s", "operations/s", "P50, ms", "P99, ms", "P99.9, ms"].map(String::from));
+        headings.extend(
+            ["idle links' bound, s", "users, s", "operations/s", "P50, ms", "P99, ms", "P99.9, ms"]
+                .map(String::from),
+        );
     }
     let rows = report.rows.iter().map(|row| {
         let mut cells = point(report, row);
         if loaded {
+            let idle = row.spread_of(|sample| sample.idle_seconds).filter(|idle| idle.median > 0.0);
+            cells.push(idle.map_or(NONE.into(), |idle| number(idle.median)));
             cells.extend(users(row));
         }
         cells
