@@ -33,6 +33,7 @@ mod table;
 
 pub use catalog::{Entry as Listed, Kind, Size, catalog, find};
 pub use chart::{bar_chart, chart};
+pub(crate) use declare::NO_PAPER;
 pub use declare::{
     Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Recover, Scene, Slice, Value, Work,
 };

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{ExperimentError, Result};
+use crate::figures::NO_PAPER;
 use crate::figures::catalog::build::{case, mbps};
 use crate::figures::catalog::{Entry, Kind, Size};
 use crate::figures::meter::Meter;
@@ -134,7 +135,7 @@ fn race(size: Size) -> Result<Experiment> {
     Ok(Experiment {
         name: "give-way",
         title: "A node repaired while users are busy and quiet in turns, RS(14,10)",
-        source: "none",
+        source: NO_PAPER,
         differs: "YCSB-A with values of 64 KiB, eight operations at once and two in turns; windows of 5 s; limits of other systems \
                   as parts of a link",
         measure: Measure::Rate,

@@ -3,8 +3,8 @@
 
 use super::breakdown::WITH_BOOST;
 use super::*;
-use crate::figures::Sweep;
 use crate::figures::catalog::Kind;
+use crate::figures::{NO_PAPER, Sweep};
 
 pub const SWEEP: Entry = Entry {
     name: "chameleon-sweep",
@@ -42,6 +42,6 @@ fn sweep(size: Size) -> Result<Experiment> {
         axis: "users",
         scenes: vec![scene(MEGABITS, cases)?],
         claims,
-        ..experiment("chameleon-sweep", "Each baseline at several settings under YCSB-A, RS(14,10)", "none")
+        ..experiment("chameleon-sweep", "Each baseline at several settings under YCSB-A, RS(14,10)", NO_PAPER)
     })
 }

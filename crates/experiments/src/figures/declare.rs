@@ -12,6 +12,9 @@ use super::sweep::Sweep;
 use crate::give_way::Race;
 use crate::under_load::UnderLoad;
 
+/// The source of an experiment that repeats none of a paper's.
+pub(crate) const NO_PAPER: &str = "none";
+
 /// An experiment, named after the figure that it reproduces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
@@ -19,9 +22,9 @@ pub struct Experiment {
     pub name: &'static str,
     /// What is shown.
     pub title: &'static str,
-    /// Paper and figure.
+    /// Paper and figure, or [`NO_PAPER`].
     pub source: &'static str,
-    /// The differences from the paper's setting, in words; empty when only the rates differ.
+    /// The differences from the paper's setting besides the rates, in words; without a paper, the setting.
     pub differs: &'static str,
     /// What is measured.
     pub measure: Measure,
@@ -281,7 +284,7 @@ impl Experiment {
         Self {
             name,
             title,
-            source: "computed from the codes",
+            source: "computed",
             differs: "",
             measure: Measure::Seconds,
             axis: "",

@@ -66,9 +66,8 @@ pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
 
 /// The text for the place of one experiment.
 fn section(report: &Report, charts: &str) -> String {
-    let mut text = String::new();
+    let mut text = format!("{} {}.\n\n", table::differences(report), report.machine);
     if !report.rows.is_empty() {
-        text += &format!("{} {}.\n\n", table::differences(report), report.machine);
         text += &format!("![{}]({charts}/{}.svg)\n\n", report.title, report.experiment);
     }
     if !report.claims.is_empty() {
@@ -92,7 +91,7 @@ fn section(report: &Report, charts: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::catalog::catalog;
-    use super::super::declare::{Aim, Baseline, Measure, Point};
+    use super::super::declare::{Aim, Baseline, Measure, NO_PAPER, Point};
     use super::super::report::{Judged, Row, Sample};
     use super::super::spread::Spread;
     use super::*;
@@ -122,7 +121,7 @@ mod tests {
             experiment: name.into(),
             title: "A title".into(),
             source: "s".into(),
-            differs: String::new(),
+            differs: "hosts".into(),
             measure: Measure::Seconds,
             axis: "x".into(),
             baseline: Some(Baseline::Series("b".into())),
@@ -149,9 +148,15 @@ mod tests {
         assert!(once.contains("| a over b | 1.088 x | 0.500 x | - | <= 1.020 x | holds |"), "{once}");
         assert!(once.contains("\n- MISSED: a over b: a reason.\n"), "{once}");
         assert!(
-            once.contains("Rates: 0.5 of the paper's; blocks of 1 MiB; 2 runs. Differs: nothing else."),
+            once.contains("Rates: 0.5 of the paper's; blocks of 1 MiB; 2 runs. Differs: hosts."),
             "{once}"
         );
+        let own = Report { source: NO_PAPER.into(), minutes: 1.3, ..report("one") };
+        let own = splice(page, &[own], "charts").unwrap();
+        assert!(own.contains("Scale 0.5; blocks of 1 MiB; 2 runs in 1.3 minutes. Setting: hosts."), "{own}");
+        let computed = Report { rows: Vec::new(), ..report("one") };
+        let computed = splice(page, &[computed], "charts").unwrap();
+        assert!(computed.contains("Computed. Differs: hosts.") && !computed.contains(".svg"), "{computed}");
         assert!(once.contains("(charts/one.svg)"));
         assert_eq!(splice(&once, &[report("one")], "charts").unwrap(), once);
         assert!(splice(page, &[report("three")], "charts").unwrap_err().to_string().contains("three"));

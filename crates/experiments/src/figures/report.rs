@@ -19,7 +19,7 @@ pub struct Report {
     pub title: String,
     /// Paper and figure.
     pub source: String,
-    /// The differences from the paper's setting.
+    /// The differences from the paper's setting; without a paper, the setting.
     pub differs: String,
     /// What is measured.
     pub measure: Measure,
@@ -403,7 +403,7 @@ mod tests {
             experiment: "e".into(),
             title: "t".into(),
             source: "s".into(),
-            differs: String::new(),
+            differs: "hosts".into(),
             measure: Measure::Seconds,
             axis: "x".into(),
             baseline: Some(Baseline::Point(Point::new("b", "1"))),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::catalog::build::bytes;
-use super::declare::{Aim, Measure};
+use super::declare::{Aim, Measure, NO_PAPER};
 use super::report::{Judged, Report, Row};
 use super::spread::Spread;
 use crate::workload::Played;
@@ -177,8 +177,15 @@ fn claim(claim: &Judged) -> Vec<String> {
     ]
 }
 
-/// Where the experiment differs from the paper's, in a sentence or two.
+/// How the experiment was made and where it differs from the paper's, in a sentence or two.
 pub fn differences(report: &Report) -> String {
+    let differs = match report.source.as_str() {
+        NO_PAPER => format!("Setting: {}.", report.differs),
+        _ => format!("Differs: {}.", report.differs),
+    };
+    if report.rows.is_empty() {
+        return format!("Computed. {differs}");
+    }
     let runs = || report.rows.iter().map(|row| row.samples.len());
     let (fewest, most) = (runs().min().unwrap_or(0), runs().max().unwrap_or(0));
     let runs = match (fewest, most) {
@@ -190,15 +197,14 @@ pub fn differences(report: &Report) -> String {
         if report.minutes > 0.0 { format!(" in {:.1} minutes", report.minutes) } else { String::new() };
     let blocks: BTreeSet<u64> = report.rows.iter().map(|row| row.block_bytes).collect();
     let blocks: Vec<String> = blocks.into_iter().map(bytes).collect();
-    let others = if report.differs.is_empty() { "nothing else" } else { &report.differs };
+    let rates = match report.source.as_str() {
+        NO_PAPER => format!("Scale {}", report.scale),
+        _ => format!("Rates: {} of the paper's", report.scale),
+    };
     let quick = if report.quick { " Quick: blocks of 16 MiB at most." } else { "" };
     let cut =
         if report.cut_short { format!(" {CUT_SHORT} or repetitions are missing.") } else { String::new() };
-    format!(
-        "Rates: {} of the paper's; blocks of {}; {runs}{took}. Differs: {others}.{quick}{cut}",
-        report.scale,
-        blocks.join(", "),
-    )
+    format!("{rates}; blocks of {}; {runs}{took}. {differs}{quick}{cut}", blocks.join(", "))
 }
 
 /// Why values differ from the paper's and aims are missed, as far as the experiment says.

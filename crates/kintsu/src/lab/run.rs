@@ -134,8 +134,8 @@ async fn measure(
 ) -> anyhow::Result<Report> {
     let experiment = match entry.kind {
         Kind::Measured(make) => make(size)?,
-        Kind::Computed(compute) => {
-            let about = Experiment::computed(entry.name, entry.about);
+        Kind::Computed(differs, compute) => {
+            let about = Experiment { differs, ..Experiment::computed(entry.name, entry.about) };
             return Ok(Report { claims: compute()?, ..Report::new(&about, Machine::this(), size.quick) });
         }
     };
@@ -178,9 +178,7 @@ fn keep(report: &Report, out: &Path) -> anyhow::Result<()> {
 
 fn show(report: &Report) -> anyhow::Result<()> {
     output::line(&format!("\n{}: {} ({})", report.experiment, report.title, report.source))?;
-    if !report.rows.is_empty() {
-        output::line(&format!("{} {}.", differences(report), report.machine))?;
-    }
+    output::line(&format!("{} {}.", differences(report), report.machine))?;
     if !report.sweeps.is_empty() {
         print(&sweeps(report))?;
     }

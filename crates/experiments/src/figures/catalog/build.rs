@@ -16,6 +16,10 @@ pub const PAPER_SLICE_BYTES: u32 = 32 << 10;
 /// The code of most of the experiments.
 pub const RS_14_10: &str = "rs:n=14,k=10";
 
+/// Where a figure differs from ECPipe's, if nowhere else.
+pub const IN_MEMORY: &str = "blocks are in memory and not on disks; all hosts share the processors of one machine; slices are automatic \
+    where none are given; in each run another block is lost";
+
 pub const DIRECT: &str = "direct send";
 pub const CONVENTIONAL: &str = "conventional";
 pub const PPR: &str = "PPR";

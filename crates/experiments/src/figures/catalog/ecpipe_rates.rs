@@ -72,7 +72,7 @@ fn edge(size: Size) -> Result<Experiment> {
         name: "ecpipe-8g",
         title: "Limited edge: single-block repair time by the rate of links to the requestor, RS(14,10)",
         source: "ECPipe, Fig. 8(g)",
-        differs: "",
+        differs: IN_MEMORY,
         measure: Measure::Seconds,
         axis: "link from each helper to the requestor (paper's rate)",
         baseline: Some(Baseline::Series(RP.into())),
