@@ -207,18 +207,29 @@ pub fn differences(report: &Report) -> String {
     format!("{rates}; blocks of {}; {runs}{took}. {differs}{quick}{cut}", blocks.join(", "))
 }
 
-/// Why values differ from the paper's and aims are missed, as far as the experiment says.
+/// Why values differ from the paper's and aims are missed, as far as the experiment says; claims with the same reason together.
 pub fn reasons(report: &Report) -> Vec<String> {
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<(bool, &str, Vec<&str>)> = Vec::new();
     for claim in &report.claims {
-        let missed = if claim.holds() == Some(false) { "MISSED: " } else { "" };
-        match claim.because.as_str() {
-            "" if missed.is_empty() => {}
-            "" => reasons.push(format!("{missed}{}: the reason is not known.", claim.text)),
-            because => reasons.push(format!("{missed}{}: {because}.", claim.text)),
+        let missed = claim.holds() == Some(false);
+        let why = match claim.because.as_str() {
+            "" if missed => "the reason is not known",
+            because => because,
+        };
+        // An aim that holds needs no reason, if it is not beside a paper's value.
+        if why.is_empty() || (claim.holds() == Some(true) && claim.published.is_none()) {
+            continue;
+        }
+        match reasons.iter_mut().find(|(of, known, _)| (*of, *known) == (missed, why)) {
+            Some((.., claims)) => claims.push(&claim.text),
+            None => reasons.push((missed, why, vec![claim.text.as_str()])),
         }
     }
-    reasons
+    let line = |(missed, why, claims): (bool, &str, Vec<&str>)| {
+        let verdict = if missed { format!("{MISSED}: ") } else { String::new() };
+        format!("{verdict}{}: {why}.", claims.join("; "))
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 /// The settings that were tried.
@@ -243,5 +254,42 @@ fn number(value: f64) -> String {
         v if v >= 100.0 => format!("{v:.1}"),
         v if v >= 10.0 => format!("{v:.2}"),
         v => format!("{v:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::declare::Experiment;
+    use super::*;
+    use crate::Machine;
+
+    #[test]
+    fn a_reason_stands_once_and_only_where_one_is_needed() {
+        let claim = |text: &str, ours: f64, published: Option<f64>, because: &str| Judged {
+            text: text.into(),
+            unit: "x".into(),
+            published,
+            aim: Some(Aim::AtLeast(0.9)),
+            ours: Spread::of([ours]),
+            because: because.into(),
+        };
+        let about = Experiment::computed("e", "t");
+        let claims = vec![
+            claim("a", 0.8, None, "links are idle at the end"),
+            claim("b", 0.95, None, "links are idle at the end"),
+            claim("c", 0.7, None, "links are idle at the end"),
+            claim("d", 0.7, None, ""),
+            claim("e", 0.95, Some(1.5), "our baseline is faster"),
+            claim("f", 0.95, Some(1.5), ""),
+        ];
+        let report = Report { claims, ..Report::new(&about, Machine::default(), false) };
+        assert_eq!(
+            reasons(&report),
+            [
+                "MISSED: a; c: links are idle at the end.",
+                "MISSED: d: the reason is not known.",
+                "e: our baseline is faster.",
+            ]
+        );
     }
 }
