@@ -113,7 +113,7 @@ fn nodes(size: Size) -> Result<Experiment> {
         }
     }
     Ok(Experiment {
-        differs: "20 blocks of 1 MiB are lost in all; eight tasks",
+        differs: "20 blocks of 1 MiB are lost in all; eight tasks; the stripes that bear the fewest further losses are repaired first",
         axis: "nodes",
         scenes: vec![scene(MEGABITS, cases)?],
         claims,

@@ -3,6 +3,8 @@
 //!
 //! Rates are those of the paper; here they are multiplied by [`Experiment::scale`].
 
+use std::ops::RangeInclusive;
+
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
 use kintsu_plan::{Binding, Method, RunMode, Schedule};
@@ -84,8 +86,8 @@ pub struct Case {
     pub requestor: Option<NodeId>,
     /// How many clients write or read at once, each a stripe of its own.
     pub clients: usize,
-    /// How often it is repeated at least, however few repetitions are asked for.
-    pub least_runs: usize,
+    /// It is repeated as often as is asked for, but within these limits.
+    pub runs: RangeInclusive<usize>,
     /// What is done.
     pub work: Work,
 }

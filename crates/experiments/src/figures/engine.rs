@@ -17,7 +17,7 @@ use crate::{Machine, Step};
 /// How an experiment is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Repetitions of every case, if it does not ask for more.
+    /// Repetitions of every case, within its own limits.
     pub runs: usize,
     /// Whether the experiments were made with `Size::quick`.
     pub quick: bool,
@@ -69,7 +69,7 @@ pub async fn run(
 
 /// How often a case is repeated.
 fn runs(case: &Case, settings: Settings) -> usize {
-    settings.runs.max(case.least_runs)
+    settings.runs.max(*case.runs.start()).min(*case.runs.end())
 }
 
 struct Progress<'a> {

@@ -1,5 +1,7 @@
 //! The pieces that experiments are made of.
 
+use std::ops::RangeInclusive;
+
 use kintsu_dag::NodeId;
 use kintsu_lab::{Rate, Spec};
 use kintsu_plan::{Method, RunMode, Schedule};
@@ -100,7 +102,7 @@ pub fn case(series: impl Into<String>, x: impl Into<String>, block_bytes: u64, w
         sweep: None,
         requestor: None,
         clients: 1,
-        least_runs: 0,
+        runs: 0..=usize::MAX,
         work,
     }
 }
@@ -131,9 +133,9 @@ impl Case {
         Self { sweep: Some(sweep), ..self }
     }
 
-    /// Repeated at least this often.
-    pub fn at_least(self, least_runs: usize) -> Self {
-        Self { least_runs, ..self }
+    /// Repeated as often as is asked for, but within these limits.
+    pub fn runs(self, runs: RangeInclusive<usize>) -> Self {
+        Self { runs, ..self }
     }
 
     /// With other slices.
