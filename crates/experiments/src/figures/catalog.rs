@@ -134,6 +134,8 @@ mod tests {
                 let experiment = make(Size { quick, scale: None }).unwrap();
                 assert_eq!(experiment.name, entry.name);
                 assert!(is_said(experiment.differs), "{}: {:?}", entry.name, experiment.differs);
+                // A summary reads the tables of a page.
+                assert!(experiment.claims.iter().all(|claim| !claim.text.contains('|')), "{}", entry.name);
                 let cases: Vec<_> = experiment.scenes.iter().flat_map(|scene| &scene.cases).collect();
                 let known: BTreeSet<_> = cases.iter().map(|c| (c.series.clone(), c.x.clone())).collect();
                 assert_eq!(known.len(), cases.len(), "{}: every point once", entry.name);

@@ -24,7 +24,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// What is shown.
     pub title: &'static str,
-    /// Paper and figure, or [`NO_PAPER`].
+    /// Paper and figure, or `NO_PAPER`.
     pub source: &'static str,
     /// The differences from the paper's setting besides the rates, in words; without a paper, the setting.
     pub differs: &'static str,
