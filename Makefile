@@ -8,7 +8,8 @@
 #                 object of kintsu hdfs store under a CODE (rs:n=9,k=6); with RACKS=3 in three racks; with PAGE=docs/hdfs.md it
 #                 goes into that page too
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
-# make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md (two hours at most)
+# make page   measures the published figures, but those of ChameleonEC, on emulated hosts and writes docs/repair-experiments.md
+#             (two hours at most)
 
 DEMO_DIR ?= demo-data
 # A real file of 100 MB or more that every Rust toolchain brings along.

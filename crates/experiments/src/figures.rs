@@ -8,7 +8,7 @@
 //!
 //! In order of reading: `declare` (what an experiment consists of), `catalog` (the experiments), `engine`, `site`
 //! (a lab with objects), `sweep` (the best settings of baselines), `single`, `recovery`, `client_work`, `disturbed` (the kinds of work), `simulated` (the
-//! simulator's result for `single`), `report`, `table`, `page`.
+//! simulator's result for `single`), `report`, `table`, `summary`, `page`.
 //!
 //! Invariants: a sample counts only if it ended with the right bytes; no sample is dropped; the report contains
 //! the scale and the load of the processors.
@@ -21,24 +21,27 @@ mod disturbed;
 mod engine;
 pub(crate) mod meter;
 mod page;
-mod recovery;
+pub(crate) mod recovery;
 mod report;
 mod simulated;
 pub(crate) mod single;
 pub(crate) mod site;
 mod spread;
+mod summary;
 mod sweep;
 mod table;
 
 pub use catalog::{Entry as Listed, Kind, Size, catalog, find};
 pub use chart::{bar_chart, chart};
+pub(crate) use declare::NO_PAPER;
 pub use declare::{
     Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Recover, Scene, Slice, Value, Work,
 };
 pub use engine::{Settings, run};
-pub use page::{splice, summary};
+pub use page::{check_places, splice};
 pub use report::{Judged, Report, Row, Sample};
 pub use simulated::{Trial, overheads};
 pub use spread::Spread;
+pub use summary::summary;
 pub use sweep::{Sweep, Swept, Tried};
 pub use table::{Table, claims, differences, points, reasons, sweeps};

@@ -5,19 +5,22 @@
 //! object alone, as in the ChameleonEC paper, where users work on HBase or Memcached and the repair on HDFS.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kintsu_client::Client;
 use kintsu_dag::NodeId;
-use kintsu_plan::{Method, Schedule};
-use kintsu_wire::message::{NodeAction, Repair, RepairTarget};
+use kintsu_lab::Traffic;
+use kintsu_plan::{Method, Rates, Schedule};
+use kintsu_wire::message::{JobReport, NodeAction, NodeLoad, Repair, RepairTarget, Requestors};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{ExperimentError, Result};
 use crate::figures::client_work::command;
-use crate::figures::meter::Meter;
+use crate::figures::meter::{Carried, Meter};
+use crate::figures::recovery::Damage;
 use crate::figures::single::slice_bytes;
 use crate::figures::site::{Site, Wanted};
 use crate::figures::{Case, Sample};
@@ -131,6 +134,7 @@ impl UnderLoad {
 impl Recovery {
     async fn sample(&self, site: &mut Site, case: &Case, object: &str) -> Result<Sample> {
         let victims = fullest(site, object, self.stripes, self.nodes).await?;
+        let damage = Damage::of(site, object, self.stripes, &victims).await?;
         let slow = match self.straggler {
             Some(_) => Some(straggler(site, case, &victims).await?),
             None => None,
@@ -156,12 +160,28 @@ impl Recovery {
             let sample = meter.stop(site, played.seconds).await?;
             return Ok(Sample { users: Some(played), ..sample });
         };
-        let mut sample = self.repair(site, case, method, object, &victims, meter).await?;
+        let report = self.repair(site, case, method, object, &victims).await?;
+        let (mut sample, carried) = meter.stop_with_links(site, report.seconds).await?;
         if let Some(users) = users {
             sample.users = Some(users.end().await?);
+            if !self.repairs_values() {
+                let left = left(site.lab.spec().await.rates(), &carried, &report.nodes);
+                sample.idle_seconds = damage.least_seconds(&Requestors::Any, left);
+            }
         }
         heal(site, &victims).await?;
-        Ok(sample)
+        Ok(Sample {
+            goal_bytes: report.bytes,
+            planned_bytes: report.bytes_moved,
+            planned_cross_rack_bytes: report.bytes_across_racks,
+            bound_seconds: report.bound_seconds.unwrap_or(0.0),
+            ..sample
+        })
+    }
+
+    /// Whether users' values are repaired with the object.
+    fn repairs_values(&self) -> bool {
+        self.load.as_ref().is_some_and(|load| load.coded)
     }
 
     async fn repair(
@@ -171,10 +191,9 @@ impl Recovery {
         method: Method,
         object: &str,
         victims: &[NodeId],
-        meter: Meter,
-    ) -> Result<Sample> {
-        let target = match (&self.load, victims) {
-            (Some(load), [victim]) if load.coded => RepairTarget::Node(*victim),
+    ) -> Result<JobReport> {
+        let target = match victims {
+            [victim] if self.repairs_values() => RepairTarget::Node(*victim),
             _ => RepairTarget::Object(object.to_owned()),
         };
         let wanted = Repair {
@@ -184,16 +203,27 @@ impl Recovery {
             per_node: self.per_node,
             ..Repair::new(target)
         };
-        let report = finish(site.client.repair_by(wanted).await?, |_, _| {}).await?;
-        let sample = meter.stop(site, report.seconds).await?;
-        Ok(Sample {
-            goal_bytes: report.bytes,
-            planned_bytes: report.bytes_moved,
-            planned_cross_rack_bytes: report.bytes_across_racks,
-            bound_seconds: report.bound_seconds.unwrap_or(0.0),
-            ..sample
-        })
+        finish(site.client.repair_by(wanted).await?, |_, _| {}).await
     }
+}
+
+/// What users left of the links of nodes on average: these rates, less the bytes a second that links carried and no repair sent. So
+/// headers of the repair's packets count as users' bytes, a few thousandths of what it sent.
+fn left(rates: Rates, carried: &Carried, repair: &[NodeLoad]) -> Rates {
+    let mut left = rates;
+    for (node, link) in (0..).map(NodeId).zip(&carried.nodes) {
+        let load = repair.iter().find(|load| load.node == node);
+        let Traffic { sent_bytes, received_bytes, .. } = *link;
+        let (up, down) = load.map_or((0, 0), |load| (load.up_bytes, load.down_bytes));
+        for (of, all, own) in [(&mut left.up, sent_bytes, up), (&mut left.down, received_bytes, down)] {
+            let users = all.saturating_sub(own) as f64 / carried.seconds.max(1e-9);
+            if let Some(rate) = of.get_mut(&node) {
+                let idle = rate.get().saturating_sub(users as u64);
+                *rate = NonZeroU64::new(idle).unwrap_or(NonZeroU64::MIN);
+            }
+        }
+    }
+    left
 }
 
 /// Wipes the home of a data block and reads the lost blocks of the object, the first block of each stripe that has
@@ -371,5 +401,32 @@ impl Straggler {
             });
         }
         stop.drop_guard()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_leave_of_a_link_what_it_carried_for_nobody_but_the_repair() {
+        let rate = |bytes: u64| NonZeroU64::new(bytes).unwrap();
+        let rates = Rates::even((0..3).map(NodeId), rate(1000));
+        let link = |sent_bytes, received_bytes| Traffic { sent_bytes, received_bytes, ..Traffic::default() };
+        // The last link is said to have carried more than it can: it counts as fully used.
+        let nodes = vec![link(6000, 2000), link(500, 0), link(90_000, 0)];
+        let carried = Carried { nodes, seconds: 10.0 };
+        let load = |node, up_bytes, down_bytes| NodeLoad {
+            node: NodeId(node),
+            up_bytes,
+            down_bytes,
+            helped: 0,
+            requested: 0,
+        };
+        let left = left(rates, &carried, &[load(0, 1000, 500), load(1, 600, 0)]);
+        let of =
+            |rates: &BTreeMap<NodeId, NonZeroU64>| rates.values().map(|rate| rate.get()).collect::<Vec<_>>();
+        assert_eq!(of(&left.up), [500, 1000, 1]);
+        assert_eq!(of(&left.down), [850, 1000, 1000]);
     }
 }

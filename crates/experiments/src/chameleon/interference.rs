@@ -52,7 +52,7 @@ fn traces(size: Size) -> Result<Experiment> {
         claims.push(Claim::new(format!("Exp#2: interference degree of {}", racer.series), value));
     }
     let text = "auto under YCSB-A: part of what the idle bandwidth allows";
-    claims.push(Claim::new(text, Value::OfBound(Point::new(OURS, xs[0]))).aim(Aim::AtLeast(0.85)));
+    claims.push(Claim::new(text, Value::OfIdle(Point::new(OURS, xs[0]))).aim(Aim::AtLeast(0.85)));
     Ok(Experiment {
         differs: "traces of 240 to 720 operations by eight tasks, which begin with the repair; values of the paper's 512 KB \
                   (YCSB-A), 1/8 (IBM), 16 x (Twitter) and 1024 x (ETC) of the published lengths, replicated three times; the \

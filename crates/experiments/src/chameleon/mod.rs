@@ -4,7 +4,7 @@
 //! The paper has 20 hosts with links of 10 Gb/s, repairs 200 blocks of 64 MiB, and repeats everything five times. Here
 //! 17 hosts have links of 35 Mb/s, and one lost node has about 20 blocks of 1 MiB; what else is scaled is said in each
 //! experiment. Every method repairs from the blocks that suit it best, with as many repairs at once as suit it
-//! best: `chameleon-sweep` shows how that was found.
+//! best: `chameleon-sweep` tries others, and says what the best of them gain.
 
 mod breakdown;
 mod codes;
@@ -66,7 +66,8 @@ const ALONE: &str = "no repair";
 struct Racer {
     series: &'static str,
     method: Method,
-    /// The most repairs in which a node takes part at once, where that was fastest in `chameleon-sweep`.
+    /// The most repairs in which a node takes part at once, 0: as the coordinator decides. An aim of `chameleon-sweep` is that others
+    /// are not faster.
     per_node: u32,
 }
 

@@ -17,19 +17,31 @@ pub const PHASES: Entry = Entry {
     name: "chameleon-3",
     groups: &[GROUP],
     about: "Exp#3: the length of ChameleonEC's phases, computed for links that change",
-    kind: Kind::Computed(phases),
+    kind: Kind::Computed(
+        "computed for the paper's cluster with links of 1 Gb/s, so that a repair takes several phases; users take up to 80% of each link, \
+         another part every 5 s; each phase's plan knows what is idle at its beginning; a link never waits for another one of the \
+         same repair",
+        phases,
+    ),
 };
 pub const PLANNING: Entry = Entry {
     name: "chameleon-5",
     groups: &[GROUP],
     about: "Exp#5: the time to plan, by nodes and lost blocks",
-    kind: Kind::Computed(planning),
+    kind: Kind::Computed(
+        "one processor of this machine plans all blocks at once; users take up to 80% of each link",
+        planning,
+    ),
 };
 pub const STORAGE: Entry = Entry {
     name: "chameleon-12",
     groups: &[GROUP],
     about: "Exp#12: disks as the bottleneck, computed; ChameleonEC and ChameleonEC-IO",
-    kind: Kind::Computed(storage),
+    kind: Kind::Computed(
+        "computed for the paper's cluster: users read and write up to 40% of each disk, over the links; ChameleonEC-IO knows what is \
+         idle of disks, the others only what is idle of links; a link never waits for another one of the same repair",
+        storage,
+    ),
 };
 
 /// 10 Gb/s.

@@ -41,8 +41,8 @@ pub struct Entry {
 pub enum Kind {
     /// Measured in labs.
     Measured(fn(Size) -> Result<Experiment>),
-    /// Computed from the codes alone.
-    Computed(fn() -> Result<Vec<Judged>>),
+    /// Computed without a lab; with how it differs from the paper's.
+    Computed(&'static str, fn() -> Result<Vec<Judged>>),
 }
 
 /// All experiments, in the order of their listing.
@@ -99,8 +99,14 @@ mod tests {
             | Value::Traffic(point)
             | Value::Over(point)
             | Value::RateOverHolding(point, _)
-            | Value::OfBound(point) => vec![point.clone()],
-            Value::Gain(a, b) | Value::CalmerTail(a, b) | Value::Interference(a, b) => {
+            | Value::TailOverTarget(point)
+            | Value::SentOver(point, _)
+            | Value::OfBound(point)
+            | Value::OfIdle(point) => vec![point.clone()],
+            Value::Gain(a, b)
+            | Value::CalmerTail(a, b)
+            | Value::Interference(a, b)
+            | Value::WorstAbove(a, b) => {
                 vec![a.clone(), b.clone()]
             }
             Value::CalmerTrace(a, b, alone) => vec![a.clone(), b.clone(), alone.clone()],
@@ -109,13 +115,27 @@ mod tests {
         }
     }
 
+    /// Whether a difference from a paper is told, in one line of text.
+    fn is_said(differs: &str) -> bool {
+        !differs.is_empty() && !differs.contains("  ") && !differs.contains(['\n', '\\', '|'])
+    }
+
     #[test]
     fn experiments_are_sound_as_they_are_declared() {
         for entry in catalog() {
-            let Kind::Measured(make) = entry.kind else { continue };
+            let make = match entry.kind {
+                Kind::Measured(make) => make,
+                Kind::Computed(differs, _) => {
+                    assert!(is_said(differs), "{}: {differs:?}", entry.name);
+                    continue;
+                }
+            };
             for quick in [false, true] {
                 let experiment = make(Size { quick, scale: None }).unwrap();
                 assert_eq!(experiment.name, entry.name);
+                assert!(is_said(experiment.differs), "{}: {:?}", entry.name, experiment.differs);
+                // A summary reads the tables of a page.
+                assert!(experiment.claims.iter().all(|claim| !claim.text.contains('|')), "{}", entry.name);
                 let cases: Vec<_> = experiment.scenes.iter().flat_map(|scene| &scene.cases).collect();
                 let known: BTreeSet<_> = cases.iter().map(|c| (c.series.clone(), c.x.clone())).collect();
                 assert_eq!(known.len(), cases.len(), "{}: every point once", entry.name);

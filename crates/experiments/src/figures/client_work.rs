@@ -83,15 +83,23 @@ pub async fn read(site: &Site, name: &str, lost: usize, one_block: bool, hosts: 
 }
 
 /// A client outside of all hosts reads a stripe while a node has a `fault` that nobody knows of yet, and `lost` data
-/// blocks are on dead nodes.
+/// blocks are on dead nodes. With each `turn` another node has the fault.
 ///
 /// # Errors
 /// When the read fails.
-pub async fn read_beside(site: &Site, spec: &Spec, name: &str, lost: usize, fault: Fault) -> Result<Sample> {
+pub async fn read_beside(
+    site: &Site,
+    spec: &Spec,
+    name: &str,
+    lost: usize,
+    fault: Fault,
+    turn: usize,
+) -> Result<Sample> {
     let stored = site.stripe(name, 0).await?;
     let data: Vec<NodeId> = stored.view.homes.iter().take(stored.view.code.k()).copied().flatten().collect();
     let gone = to_lose(std::slice::from_ref(&data), lost);
-    let victim = data.into_iter().find(|node| !gone.contains(node));
+    let left: Vec<NodeId> = data.into_iter().filter(|node| !gone.contains(node)).collect();
+    let victim = left.get(turn % left.len().max(1)).copied();
     let victim = victim.ok_or_else(|| ExperimentError::invalid("a node that is left", "one", "none"))?;
     for node in &gone {
         site.lab.kill(*node).await?;

@@ -3,6 +3,8 @@
 //!
 //! Rates are those of the paper; here they are multiplied by [`Experiment::scale`].
 
+use std::ops::RangeInclusive;
+
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
 use kintsu_plan::{Binding, Method, RunMode, Schedule};
@@ -12,6 +14,9 @@ use super::sweep::Sweep;
 use crate::give_way::Race;
 use crate::under_load::UnderLoad;
 
+/// The source of an experiment that repeats none of a paper's.
+pub(crate) const NO_PAPER: &str = "none";
+
 /// An experiment, named after the figure that it reproduces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
@@ -19,9 +24,9 @@ pub struct Experiment {
     pub name: &'static str,
     /// What is shown.
     pub title: &'static str,
-    /// Paper and figure.
+    /// Paper and figure, or `NO_PAPER`.
     pub source: &'static str,
-    /// The differences from the paper's setting, in words; empty when only the rates differ.
+    /// The differences from the paper's setting besides the rates, in words; without a paper, the setting.
     pub differs: &'static str,
     /// What is measured.
     pub measure: Measure,
@@ -81,6 +86,8 @@ pub struct Case {
     pub requestor: Option<NodeId>,
     /// How many clients write or read at once, each a stripe of its own.
     pub clients: usize,
+    /// It is repeated as often as is asked for, but within these limits.
+    pub runs: RangeInclusive<usize>,
     /// What is done.
     pub work: Work,
 }
@@ -236,6 +243,8 @@ pub enum Value {
     Traffic(Point),
     /// The least time that the links allow for any trees, divided by the time at a point.
     OfBound(Point),
+    /// The least time in which what users left of the links allows any trees, divided by the time at a point.
+    OfIdle(Point),
     /// By how many percent the first point's rate is above the second one's.
     Gain(Point, Point),
     /// By how many percent the users' 99th percentile at the first point is below that at the second one.
@@ -251,6 +260,12 @@ pub enum Value {
     /// A point's rate over the greatest median rate of the points of a series in whose median less than one percent of the windows
     /// was above the target.
     RateOverHolding(Point, String),
+    /// Users' 99th percentile while the repair went on, over the target.
+    TailOverTarget(Point),
+    /// Bytes a second that nodes sent for the repair at a point, divided by this many.
+    SentOver(Point, f64),
+    /// By how many seconds the slowest repetition at the first point is above the median at the second one.
+    WorstAbove(Point, Point),
     /// The mean of the medians of some values of one unit.
     Mean(Vec<Value>),
 }
@@ -271,7 +286,7 @@ impl Experiment {
         Self {
             name,
             title,
-            source: "computed from the codes",
+            source: "computed",
             differs: "",
             measure: Measure::Seconds,
             axis: "",

@@ -1,5 +1,7 @@
 //! Runs an experiment: brings labs up and down, stores objects, interleaves the repetitions and collects rows.
 
+use std::time::Instant;
+
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +17,7 @@ use crate::{Machine, Step};
 /// How an experiment is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Repetitions of every case.
+    /// Repetitions of every case, within its own limits.
     pub runs: usize,
     /// Whether the experiments were made with `Size::quick`.
     pub quick: bool,
@@ -32,11 +34,13 @@ pub async fn run(
     stop: &CancellationToken,
     watch: &(dyn Fn(Step) + Send + Sync),
 ) -> Result<Report> {
+    let started = Instant::now();
     let mut report = Report::new(experiment, Machine::this(), settings.quick);
-    let cases: usize = experiment.scenes.iter().map(|scene| scene.cases.len()).sum();
+    let cases = experiment.scenes.iter().flat_map(|scene| &scene.cases);
+    let samples: usize = cases.map(|case| runs(case, settings)).sum();
     let trials = experiment.scenes.iter().flat_map(|scene| swept(&scene.cases));
     let trials: usize = trials.flat_map(|case| &case.sweep).map(Sweep::trials).sum();
-    let mut progress = Progress { watch, done: 0, total: cases * settings.runs + trials };
+    let mut progress = Progress { watch, done: 0, total: samples + trials };
     for (number, scene) in experiment.scenes.iter().enumerate() {
         let spec = scene.spec.clone().scaled(experiment.scale)?;
         progress.tell(format!("lab {} of {}", number + 1, experiment.scenes.len()));
@@ -46,8 +50,7 @@ pub async fn run(
             () = stop.cancelled() => None,
         };
         if let Some(mut site) = site {
-            let all =
-                play(&mut site, scene, &spec, experiment.measure, settings.runs, &mut played, &mut progress);
+            let all = play(&mut site, scene, &spec, experiment.measure, settings, &mut played, &mut progress);
             let ended = tokio::select! {
                 ended = all => Some(ended),
                 () = stop.cancelled() => None,
@@ -58,9 +61,15 @@ pub async fn run(
         report.rows.extend(played.rows);
         report.sweeps.extend(played.sweeps);
     }
+    report.minutes = started.elapsed().as_secs_f64() / 60.0;
     report.cut_short = stop.is_cancelled();
     report.judge(&experiment.claims);
     Ok(report)
+}
+
+/// How often a case is repeated.
+fn runs(case: &Case, settings: Settings) -> usize {
+    settings.runs.max(*case.runs.start()).min(*case.runs.end())
 }
 
 struct Progress<'a> {
@@ -99,7 +108,7 @@ async fn play(
     scene: &Scene,
     spec: &Spec,
     measure: Measure,
-    runs: usize,
+    settings: Settings,
     played: &mut Played,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
@@ -132,8 +141,10 @@ async fn play(
     for (case, row) in cases.iter().zip(&mut played.rows) {
         row.slice_bytes = single::slice_bytes(case.slice);
     }
-    for repetition in 0..runs {
-        for (case, row) in cases.iter().zip(&mut played.rows) {
+    let most = cases.iter().map(|case| runs(case, settings)).max().unwrap_or(0);
+    for repetition in 0..most {
+        let both = cases.iter().zip(&mut played.rows);
+        for (case, row) in both.filter(|(case, _)| repetition < runs(case, settings)) {
             progress.tell(format!("{}, {}", case.series, case.x));
             row.samples.push(sample(site, scene, spec, case, repetition).await?);
             progress.done += 1;
@@ -174,7 +185,9 @@ async fn sample(
             let one_block = matches!(case.work, Work::ReadBlock { .. });
             client_work::read(site, &name, *lost, one_block, &hosts(site, scene, case)).await
         }
-        Work::ReadBeside { lost, fault } => client_work::read_beside(site, spec, &name, *lost, *fault).await,
+        Work::ReadBeside { lost, fault } => {
+            client_work::read_beside(site, spec, &name, *lost, *fault, repetition).await
+        }
         Work::Encode { stripes, binding } => client_work::encode(site, case, *stripes, *binding).await,
         Work::Disturbed(fault) => disturbed::sample(site, spec, case, *fault, &name, repetition).await,
         Work::UnderLoad(work) => work.sample(site, case, &hosts(site, scene, case), &name).await,

@@ -1,63 +1,73 @@
 //! Puts results into a page of the documentation, so that no number in it is typed by hand.
 //!
 //! Two comments, `<!-- results NAME -->` and `<!-- end -->`, mark a place for results; the text between them is
-//! replaced.
+//! replaced. The place `summary` gets a summary of all results on the page.
 
-use super::declare::Aim;
 use super::report::Report;
+use super::summary::{Shown, lines};
 use super::table;
 use crate::error::{ExperimentError, Result};
 
 const OPEN: &str = "<!-- results ";
 const CLOSE: &str = " -->";
 const END: &str = "<!-- end -->";
-/// The name of the place for what [`summary`] says.
+/// The name of the place for the summary.
 const SUMMARY: &str = "summary";
 
-/// The page with the results of these experiments; places of others stay as they are.
+/// Refuses a page that has no place for one of these experiments.
+///
+/// # Errors
+/// `Invalid` for the first of them.
+pub fn check_places<'a>(page: &str, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    for name in names {
+        let place = format!("{OPEN}{name}{CLOSE}");
+        if !page.contains(&place) {
+            return Err(ExperimentError::invalid(name, format!("{place} in the page"), "none"));
+        }
+    }
+    Ok(())
+}
+
+/// The page with the results of these experiments, and a summary of all that it shows then; places of other experiments stay as
+/// they are.
 ///
 /// # Errors
 /// `Invalid` for a place without an end, and for a result without a place.
 pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
+    check_places(page, reports.iter().map(|report| report.experiment.as_str()))?;
     let mut out = String::with_capacity(page.len());
     let mut rest = page;
-    let mut placed = Vec::new();
+    let (mut shown, mut summary_at) = (Vec::new(), None);
     while let Some(at) = rest.find(OPEN) {
         let (before, from) = rest.split_at(at);
         let (name, after) = from[OPEN.len()..].split_once(CLOSE).unwrap_or_default();
-        let end = after
-            .find(END)
+        let (text, left) = after
+            .split_once(END)
             .ok_or_else(|| ExperimentError::invalid(format!("results {name:?}"), END, "none"))?;
-        out += before;
-        match reports.iter().find(|report| report.experiment == name) {
-            // Aims of a single experiment are no summary of the page.
-            None if name == SUMMARY && reports.len() > 1 => {
-                let lines: String = summary(reports).lines().map(|line| format!("- {line}\n")).collect();
-                out += &format!("{OPEN}{name}{CLOSE}\n{lines}{END}");
-            }
-            Some(report) => {
-                out += &format!("{OPEN}{name}{CLOSE}\n{}{END}", section(report, charts));
-                placed.push(name);
-            }
-            None => out += &from[..from.len() - after.len() + end + END.len()],
+        out += &format!("{before}{OPEN}{name}{CLOSE}");
+        if name == SUMMARY {
+            summary_at = Some(out.len());
+        } else {
+            let own = reports.iter().find(|report| report.experiment == name);
+            let text = own.map_or(text.to_owned(), |report| format!("\n{}", section(report, charts)));
+            shown.push(Shown::section(name, &text));
+            out += &text;
         }
-        rest = &after[end + END.len()..];
+        out += END;
+        rest = left;
     }
-    if let Some(report) = reports.iter().find(|report| !placed.contains(&report.experiment.as_str())) {
-        return Err(ExperimentError::invalid(
-            report.experiment.as_str(),
-            format!("{OPEN}NAME{CLOSE} in the page"),
-            "none",
-        ));
+    out += rest;
+    if let Some(at) = summary_at {
+        let lines: String = lines(&shown).iter().map(|line| format!("- {line}\n")).collect();
+        out.insert_str(at, &format!("\n{lines}"));
     }
-    Ok(out + rest)
+    Ok(out)
 }
 
 /// The text for the place of one experiment.
 fn section(report: &Report, charts: &str) -> String {
-    let mut text = String::new();
+    let mut text = format!("{} {}.\n\n", table::differences(report), report.machine);
     if !report.rows.is_empty() {
-        text += &format!("{} {}.\n\n", table::differences(report), report.machine);
         text += &format!("![{}]({charts}/{}.svg)\n\n", report.title, report.experiment);
     }
     if !report.claims.is_empty() {
@@ -78,35 +88,17 @@ fn section(report: &Report, charts: &str) -> String {
     text
 }
 
-/// A summary of reports: how many aims hold, and which do not.
-pub fn summary(reports: &[Report]) -> String {
-    let aims =
-        || reports.iter().flat_map(|r| r.claims.iter().map(move |c| (r, c))).filter(|(_, c)| c.aim.is_some());
-    let held = aims().filter(|(_, claim)| claim.holds() == Some(true)).count();
-    let mut text = format!("{held} of {} aims hold\n", aims().count());
-    for (report, claim) in aims().filter(|(_, claim)| claim.holds() != Some(true)) {
-        let got = claim.ours.map_or("nothing".into(), |ours| format!("{:.3}", ours.median));
-        let limit = match claim.aim {
-            Some(Aim::AtMost(limit)) => format!("at most {limit}"),
-            Some(Aim::AtLeast(limit)) => format!("at least {limit}"),
-            None => continue,
-        };
-        let because = if claim.because.is_empty() { String::new() } else { format!(" ({})", claim.because) };
-        text += &format!("{}: {}: expected {limit}, got {got}{because}\n", report.experiment, claim.text);
-    }
-    for report in reports.iter().filter(|report| report.cut_short) {
-        text += &format!("{}: interrupted, so points or repetitions are missing\n", report.experiment);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::declare::{Baseline, Measure, Point};
+    use super::super::catalog::catalog;
+    use super::super::declare::{Aim, Baseline, Measure, NO_PAPER, Point};
     use super::super::report::{Judged, Row, Sample};
     use super::super::spread::Spread;
     use super::*;
     use crate::Machine;
+
+    /// The groups that the page's commands run.
+    const GROUPS: [&str; 2] = ["page", "chameleon"];
 
     fn report(name: &str) -> Report {
         let sample = |seconds| Sample { seconds, sent_bytes: 3 << 20, ..Sample::default() };
@@ -129,13 +121,14 @@ mod tests {
             experiment: name.into(),
             title: "A title".into(),
             source: "s".into(),
-            differs: String::new(),
+            differs: "hosts".into(),
             measure: Measure::Seconds,
             axis: "x".into(),
             baseline: Some(Baseline::Series("b".into())),
             scale: 0.5,
             quick: false,
             machine: Machine::default(),
+            minutes: 0.0,
             rows: vec![row("a", 1.0), row("b", 2.0)],
             sweeps: Vec::new(),
             cut_short: false,
@@ -151,29 +144,46 @@ mod tests {
         let once = splice(page, &[report("one")], "charts").unwrap();
         assert!(once.starts_with("# Page\n<!-- results one -->\n") && !once.contains("stale"), "{once}");
         assert!(once.ends_with("<!-- end -->\ntext\n<!-- results two --><!-- end -->\n"), "{once}");
-        assert!(once.contains("| 1 | a | 1.500 | 1.000 to 2.000 | 0.500 | - | - | 3.00 |"), "{once}");
+        assert!(once.contains("| 1 | a | 1.500 | 1.000 to 2.000 | 0.500 | - | - | - | 3.00 |"), "{once}");
         assert!(once.contains("| a over b | 1.088 x | 0.500 x | - | <= 1.020 x | holds |"), "{once}");
         assert!(once.contains("\n- MISSED: a over b: a reason.\n"), "{once}");
         assert!(
-            once.contains("Rates: 0.5 of the paper's; blocks of 1 MiB; 2 runs. Differs: nothing else."),
+            once.contains("Rates: 0.5 of the paper's; blocks of 1 MiB; 2 runs. Differs: hosts."),
             "{once}"
         );
+        let own = Report { source: NO_PAPER.into(), minutes: 1.3, ..report("one") };
+        let own = splice(page, &[own], "charts").unwrap();
+        assert!(own.contains("Scale 0.5; blocks of 1 MiB; 2 runs in 1.3 minutes. Setting: hosts."), "{own}");
+        let computed = Report { rows: Vec::new(), ..report("one") };
+        let computed = splice(page, &[computed], "charts").unwrap();
+        assert!(computed.contains("Computed. Differs: hosts.") && !computed.contains(".svg"), "{computed}");
         assert!(once.contains("(charts/one.svg)"));
         assert_eq!(splice(&once, &[report("one")], "charts").unwrap(), once);
-        let both = "<!-- results one --><!-- end --><!-- results two --><!-- end --><!-- results summary -->\n<!-- end -->";
-        let spliced = splice(both, &[report("one"), report("two")], "charts").unwrap();
-        assert!(
-            spliced.contains("<!-- results summary -->\n- 2 of 4 aims hold\n- one: a over b: expected"),
-            "{spliced}"
-        );
-        assert!(!splice(both, &[report("one")], "charts").unwrap().contains("aims hold"));
         assert!(splice(page, &[report("three")], "charts").unwrap_err().to_string().contains("three"));
         assert!(splice("<!-- results one -->", &[report("one")], "").is_err());
     }
 
     #[test]
-    fn aims_that_are_missed_are_told() {
-        let text = summary(&[report("one")]);
-        assert_eq!(text, "1 of 2 aims hold\none: a over b: expected at least 0.75, got 0.500 (a reason)\n");
+    fn the_summary_is_of_all_that_the_page_shows_whatever_was_measured_together() {
+        let page = "<!-- results summary -->\nstale\n<!-- end -->\n<!-- results one --><!-- end -->\n\
+            <!-- results two --><!-- end -->\n";
+        let missed = |name: &str| format!("- {name}: a over b: expected >= 0.750 x, got 0.500 x\n");
+        let one = splice(page, &[report("one")], "charts").unwrap();
+        let summary = format!("- 1 of 2 aims hold\n{}- without results: two\n", missed("one"));
+        assert!(one.starts_with(&format!("<!-- results summary -->\n{summary}<!-- end -->\n")), "{one}");
+        // What is measured later does not take away what was there.
+        let both = splice(&one, &[report("two")], "charts").unwrap();
+        let summary = format!("- 2 of 4 aims hold\n{}{}", missed("one"), missed("two"));
+        assert!(both.starts_with(&format!("<!-- results summary -->\n{summary}<!-- end -->\n")), "{both}");
+        assert_eq!(both, splice(page, &[report("one"), report("two")], "charts").unwrap());
+    }
+
+    #[test]
+    fn the_page_of_the_documentation_has_a_place_for_all_that_its_commands_measure() {
+        let page = include_str!("../../../../docs/repair-experiments.md");
+        let shown =
+            catalog().into_iter().filter(|entry| entry.groups.iter().any(|group| GROUPS.contains(group)));
+        check_places(page, shown.map(|entry| entry.name)).unwrap();
+        assert!(check_places(page, ["smoke"]).is_err());
     }
 }

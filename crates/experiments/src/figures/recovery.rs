@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::many::{bound, losses};
-use kintsu_plan::{DamagedStripe, Topology};
+use kintsu_plan::{DamagedStripe, Rates, Topology};
 use kintsu_wire::message::{LinkEnd, NodeAction, RateSource, Repair, RepairTarget, Requestors, Way};
 
 use super::declare::{Case, Recover};
@@ -33,10 +33,12 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
         Requestors::Count(count) => Requestors::Nodes(some(site, victim, count as usize).await?),
         ref others => others.clone(),
     };
-    let one = recover.schedule.single_requestor();
-    let bound_seconds = match one {
+    let bound_seconds = match recover.schedule.single_requestor() {
         true => 0.0,
-        false => least_seconds(site, recover.stripes, object, victim, &requestors).await?,
+        false => {
+            let damage = Damage::of(site, object, recover.stripes, &[victim]).await?;
+            damage.least_seconds(&requestors, site.lab.spec().await.rates())
+        }
     };
     finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
     let meter = Meter::start(site).await?;
@@ -71,33 +73,49 @@ pub async fn mend(site: &Site) -> Result<()> {
     finish(site.client.repair_by(Repair::new(RepairTarget::All)).await?, |_, _| {}).await.map(drop)
 }
 
-/// A lower bound on the time in which the links allow the blocks of a node to be repaired by these requestors; 0 where it is
-/// not known for the code.
-async fn least_seconds(
-    site: &Site,
-    stripes: u64,
-    object: &str,
-    victim: NodeId,
-    requestors: &Requestors,
-) -> Result<f64> {
-    let (mut damaged, mut topology) = (Vec::new(), Topology::default());
-    for position in 0..stripes {
-        let stored = site.stripe(object, position).await?;
-        let mut view = stored.view;
-        let Some(lost) = view.homes.iter().position(|home| *home == Some(victim)) else { continue };
-        view.homes[lost] = None;
-        damaged.push(DamagedStripe { view, lost: vec![BlockIndex(lost as u8)], barred: BTreeSet::new() });
-        topology = stored.topology;
+/// What an object loses with some nodes.
+pub struct Damage {
+    stripes: Vec<DamagedStripe>,
+    topology: Topology,
+}
+
+impl Damage {
+    /// Looks at the stripes of an object before these nodes lose their blocks.
+    ///
+    /// # Errors
+    /// When the coordinator does not know a stripe.
+    pub async fn of(site: &Site, object: &str, stripes: u64, victims: &[NodeId]) -> Result<Self> {
+        let mut damage = Self { stripes: Vec::new(), topology: Topology::default() };
+        for position in 0..stripes {
+            let stored = site.stripe(object, position).await?;
+            let mut view = stored.view;
+            let gone = |home: &Option<NodeId>| home.is_some_and(|home| victims.contains(&home));
+            let at = view.homes.iter().enumerate().filter(|(_, home)| gone(home));
+            let lost: Vec<BlockIndex> = at.map(|(index, _)| BlockIndex(index as u8)).collect();
+            if lost.is_empty() {
+                continue;
+            }
+            lost.iter().for_each(|block| view.homes[usize::from(block.0)] = None);
+            damage.stripes.push(DamagedStripe { view, lost, barred: BTreeSet::new() });
+            damage.topology = stored.topology;
+        }
+        Ok(damage)
     }
-    let gets = |node: &NodeId| match requestors {
-        Requestors::Nodes(nodes) => nodes.contains(node),
-        Requestors::Any | Requestors::Count(_) => true,
-    };
-    topology.nodes.iter_mut().for_each(|(id, node)| node.usable &= gets(id));
-    let common: Vec<NodeId> =
-        topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id).collect();
-    let all: Option<Vec<_>> = losses(&topology, &damaged).into_iter().collect();
-    Ok(all.map_or(0.0, |all| bound(&all.concat(), &common, &topology)))
+
+    /// A lower bound on the time in which links of these rates allow the lost blocks to be repaired by these requestors; 0 where
+    /// it is not known for the code.
+    pub fn least_seconds(&self, requestors: &Requestors, rates: Rates) -> f64 {
+        let mut topology = Topology { rates, ..self.topology.clone() };
+        let gets = |node: &NodeId| match requestors {
+            Requestors::Nodes(nodes) => nodes.contains(node),
+            Requestors::Any | Requestors::Count(_) => true,
+        };
+        topology.nodes.iter_mut().for_each(|(id, node)| node.usable &= gets(id));
+        let common: Vec<NodeId> =
+            topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id).collect();
+        let all: Option<Vec<_>> = losses(&topology, &self.stripes).into_iter().collect();
+        all.map_or(0.0, |all| bound(&all.concat(), &common, &topology))
+    }
 }
 
 /// Waits until the coordinator has measured the links of all nodes, which it does by itself.

@@ -19,7 +19,7 @@ pub struct Report {
     pub title: String,
     /// Paper and figure.
     pub source: String,
-    /// The differences from the paper's setting.
+    /// The differences from the paper's setting; without a paper, the setting.
     pub differs: String,
     /// What is measured.
     pub measure: Measure,
@@ -33,6 +33,9 @@ pub struct Report {
     pub quick: bool,
     /// The machine that it ran on.
     pub machine: Machine,
+    /// How long it took to measure, with the labs and the objects in them; 0 where it is not known.
+    #[serde(default)]
+    pub minutes: f64,
     /// The points, in the order of their declaration.
     pub rows: Vec<Row>,
     /// What was tried to find the best settings of series.
@@ -78,9 +81,12 @@ pub struct Sample {
     pub planned_bytes: u64,
     /// The part of `planned_bytes` that crosses racks.
     pub planned_cross_rack_bytes: u64,
-    /// The least time in which the links can carry the plan, or for a whole node any plan; 0 where it is not
-    /// known.
+    /// The least time in which the links can carry the plan, or for a whole node any plan, if nobody else used them; 0
+    /// where it is not known.
     pub bound_seconds: f64,
+    /// The least time in which what users left of the links on average can carry any plan; 0 where it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub idle_seconds: f64,
     /// The simulator's time for the same plan on the same links; none where it does not play such work.
     #[serde(default)]
     pub simulated_seconds: Option<f64>,
@@ -93,6 +99,9 @@ pub struct Sample {
     /// The part of the windows in which users' 99th percentile was above a target; none where there is no target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<f64>,
+    /// Users' 99th percentile over the target; none where there is no target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<f64>,
     /// Processor seconds of the lab's processes.
     pub cpu_seconds: f64,
     /// The share of the machine's processor time that was used or stolen, 0 to 1.
@@ -186,6 +195,7 @@ impl Report {
             scale: experiment.scale,
             quick,
             machine,
+            minutes: 0.0,
             rows: Vec::new(),
             sweeps: Vec::new(),
             cut_short: false,
@@ -270,6 +280,12 @@ impl Report {
             Value::OfBound(point) => {
                 self.row(point)?.spread_of(|sample| sample.bound_seconds / sample.seconds.max(1e-9))
             }
+            Value::OfIdle(point) => {
+                let row = self.row(point)?;
+                // Without it there is nothing to compare with.
+                let known = row.samples.iter().filter(|sample| sample.idle_seconds > 0.0);
+                Spread::of(known.map(|sample| sample.idle_seconds / sample.seconds.max(1e-9)))
+            }
             Value::Gain(a, b) => {
                 let rate = |sample: &Sample| sample.value(Measure::Rate);
                 self.pairwise(a, b, |a, b| 100.0 * (rate(a) / rate(b) - 1.0))
@@ -286,6 +302,16 @@ impl Report {
                 let rates = of_series.filter(holds).filter_map(|row| Some(row.spread(Measure::Rate)?.median));
                 let best = rates.max_by(f64::total_cmp)?;
                 self.row(point)?.spread_of(|sample| sample.value(Measure::Rate) / best)
+            }
+            Value::TailOverTarget(point) => {
+                Spread::of(self.row(point)?.samples.iter().filter_map(|sample| sample.tail))
+            }
+            Value::SentOver(point, least) => self
+                .row(point)?
+                .spread_of(|sample| sample.planned_bytes as f64 / sample.seconds.max(1e-9) / least),
+            Value::WorstAbove(point, base) => {
+                let base = self.row(base)?.spread(Measure::Seconds)?.median;
+                Spread::of([self.row(point)?.spread(Measure::Seconds)?.max - base])
             }
             Value::CalmerTrace(a, b, alone) => {
                 let [a, b, alone] = [a, b, alone].map(|point| Some(self.row(point)?.samples.iter()));
@@ -322,8 +348,8 @@ impl Value {
     fn unit(&self) -> &'static str {
         match self {
             Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
-            Self::RateOverHolding(..) => "x",
-            Self::AtPaperRate(_) => "s",
+            Self::OfIdle(_) | Self::RateOverHolding(..) | Self::TailOverTarget(_) | Self::SentOver(..) => "x",
+            Self::AtPaperRate(_) | Self::WorstAbove(..) => "s",
             Self::Over(_) => "%",
             Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
             Self::Gain(..) | Self::CalmerTail(..) | Self::Interference(..) => "%",
@@ -332,6 +358,10 @@ impl Value {
             Self::CrossRackBlocks(_) => "blocks",
         }
     }
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 fn least(values: &[f64]) -> Option<f64> {
@@ -373,13 +403,14 @@ mod tests {
             experiment: "e".into(),
             title: "t".into(),
             source: "s".into(),
-            differs: String::new(),
+            differs: "hosts".into(),
             measure: Measure::Seconds,
             axis: "x".into(),
             baseline: Some(Baseline::Point(Point::new("b", "1"))),
             scale: 0.5,
             quick: false,
             machine: Machine::default(),
+            minutes: 0.0,
             rows,
             sweeps: Vec::new(),
             cut_short: false,
@@ -433,6 +464,32 @@ mod tests {
         a.samples[1].simulated_seconds = None;
         assert_eq!(of(vec![a.clone(), b.clone()], None), None);
         assert_eq!(of(vec![a, b], Some("b")), Some(25.0));
+    }
+
+    #[test]
+    fn the_worst_repetition_is_compared_with_the_usual_one() {
+        let report = report(vec![row("a", "1", &[1.0, 2.5, 1.5]), row("b", "1", &[1.0, 9.0, 0.5])]);
+        let above = Value::WorstAbove(Point::new("a", "1"), Point::new("b", "1"));
+        assert_eq!(median(&report, above), Some(1.5));
+    }
+
+    #[test]
+    fn a_repair_under_load_is_compared_with_what_users_left() {
+        let mut a = row("a", "1", &[4.0, 4.0]);
+        (a.samples[0].bound_seconds, a.samples[0].idle_seconds) = (1.0, 3.0);
+        let report = report(vec![a, row("b", "1", &[1.0])]);
+        let of = |series: &str| median(&report, Value::OfIdle(Point::new(series, "1")));
+        assert_eq!((of("a"), of("b")), (Some(0.75), None));
+    }
+
+    #[test]
+    fn what_users_feel_and_what_repairs_send_is_compared_with_what_was_promised() {
+        let mut a = row("a", "1", &[2.0]);
+        (a.samples[0].tail, a.samples[0].planned_bytes) = (Some(1.05), 600);
+        let report = report(vec![a, row("b", "1", &[2.0])]);
+        assert_eq!(median(&report, Value::TailOverTarget(Point::new("a", "1"))), Some(1.05));
+        assert_eq!(median(&report, Value::TailOverTarget(Point::new("b", "1"))), None);
+        assert_eq!(median(&report, Value::SentOver(Point::new("a", "1"), 100.0)), Some(3.0));
     }
 
     #[test]

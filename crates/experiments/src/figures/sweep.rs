@@ -6,6 +6,7 @@ use kintsu_plan::Schedule;
 use serde::{Deserialize, Serialize};
 
 use super::declare::{Case, Measure, Point, Slice, Work};
+use crate::under_load::UnderLoad;
 
 /// What is tried for a series. What the case itself says is tried first, so lists of alternatives may be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,13 +68,24 @@ enum Change {
 impl Change {
     fn of(self, case: &Case) -> Case {
         let mut changed = case.clone();
-        match (self, &mut changed.work) {
+        match (self, at_once_and_schedule(&mut changed.work)) {
             (Self::Slice(slice), _) => changed.slice = slice,
-            (Self::PerNode(most), Work::Recover(recover)) => recover.per_node = most,
-            (Self::Schedule(schedule), Work::Recover(recover)) => recover.schedule = schedule,
+            (Self::PerNode(most), Some((per_node, _))) => *per_node = most,
+            (Self::Schedule(new), Some((_, schedule))) => *schedule = new,
             _ => {}
         }
         changed
+    }
+}
+
+/// The most repairs of a node at once, and how helpers and requestors are chosen; none for what is no recovery.
+fn at_once_and_schedule(work: &mut Work) -> Option<(&mut u32, &mut Schedule)> {
+    match work {
+        Work::Recover(recover) => Some((&mut recover.per_node, &mut recover.schedule)),
+        Work::UnderLoad(UnderLoad::Recover(recovery)) => {
+            Some((&mut recovery.per_node, &mut recovery.schedule))
+        }
+        _ => None,
     }
 }
 
@@ -164,8 +176,11 @@ impl Search {
         let best = self.best;
         let give = move |case: &mut Case| {
             case.slice = best.slice;
-            if let (Work::Recover(to), Work::Recover(from)) = (&mut case.work, &best.work) {
-                (to.per_node, to.schedule) = (from.per_node, from.schedule);
+            let mut from = best.work.clone();
+            if let (Some(to), Some(from)) =
+                (at_once_and_schedule(&mut case.work), at_once_and_schedule(&mut from))
+            {
+                (*to.0, *to.1) = (*from.0, *from.1);
             }
         };
         (self.swept, give)
@@ -177,15 +192,15 @@ fn settings(case: &Case) -> String {
         Slice::Auto => "automatic slices".to_owned(),
         Slice::Bytes(bytes) => format!("slices of {} KiB", bytes >> 10),
     };
-    match &case.work {
-        Work::Recover(recover) => {
-            let at_once = match recover.per_node {
+    match at_once_and_schedule(&mut case.work.clone()) {
+        Some((per_node, schedule)) => {
+            let at_once = match *per_node {
                 0 => "no limit for a node".to_owned(),
                 most => format!("{most} a node"),
             };
-            format!("{at_once}, {}, {slices}", recover.schedule)
+            format!("{at_once}, {schedule}, {slices}")
         }
-        _ => slices,
+        None => slices,
     }
 }
 
@@ -196,6 +211,7 @@ mod tests {
 
     use super::super::catalog::build::{case, recover};
     use super::*;
+    use crate::under_load::Recovery;
 
     #[test]
     fn each_stage_starts_from_the_best_so_far_and_the_best_of_all_is_used() {
@@ -240,5 +256,32 @@ mod tests {
             search.tried(Ok(value));
         }
         assert_eq!(search.end().0.best, 6);
+    }
+
+    #[test]
+    fn a_recovery_under_load_has_the_same_settings() {
+        let recovery = Recovery {
+            method: Some(Method::Ppr),
+            schedule: Schedule::ByIndex,
+            per_node: 64,
+            nodes: 1,
+            stripes: 4,
+            load: None,
+            straggler: None,
+        };
+        let sweep = Sweep { per_node: vec![16], ..Sweep::default() }.or_schedule(Schedule::Greedy);
+        let plain = case("a", "x", 1, Work::UnderLoad(UnderLoad::Recover(recovery)));
+        let mut search = Search::new(&plain.clone().swept(sweep), Measure::Rate).unwrap();
+        let mut tried = Vec::new();
+        while let Some(next) = search.next() {
+            tried.push(settings(next));
+            search.tried(Ok(tried.len() as f64));
+        }
+        let wanted = ["64 a node, by-index", "16 a node, by-index", "16 a node, greedy"];
+        assert_eq!(tried, wanted.map(|settings| format!("{settings}, automatic slices")));
+        let mut other = plain.clone();
+        search.end().1(&mut other);
+        let Work::UnderLoad(UnderLoad::Recover(best)) = other.work else { panic!("another work") };
+        assert_eq!((best.per_node, best.schedule), (16, Schedule::Greedy));
     }
 }

@@ -3,10 +3,23 @@
 use std::collections::BTreeSet;
 
 use super::catalog::build::bytes;
-use super::declare::{Aim, Measure};
+use super::declare::{Aim, Measure, NO_PAPER};
 use super::report::{Judged, Report, Row};
 use super::spread::Spread;
 use crate::workload::Played;
+
+/// Headings that a summary looks for, and the words of verdicts.
+pub(super) const AIM: &str = "aim";
+pub(super) const HERE: &str = "here";
+pub(super) const RATE: &str = "MiB/s";
+pub(super) const OFF: &str = "simulated off";
+pub(super) const LOAD: &str = "load";
+pub(super) const HOLDS: &str = "holds";
+pub(super) const MISSED: &str = "MISSED";
+/// What stands where there is no value.
+pub(super) const NONE: &str = "-";
+/// Begins the note of an experiment that was interrupted.
+pub(super) const CUT_SHORT: &str = "INTERRUPTED: points";
 
 /// Headings and rows, all of one width.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,29 +38,57 @@ impl Table {
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         format!("{}{}{rows}", line(&self.headings), line(&rule))
     }
+
+    /// The tables of a text in Markdown. Rows of another width than their headings are left out.
+    pub(super) fn all_in(text: &str) -> Vec<Self> {
+        let (mut tables, mut inside): (Vec<Self>, bool) = (Vec::new(), false);
+        for line in text.lines() {
+            let cells = line.strip_prefix('|').and_then(|line| line.strip_suffix('|'));
+            let Some(cells) = cells else {
+                inside = false;
+                continue;
+            };
+            let cells: Vec<String> = cells.split('|').map(|cell| cell.trim().to_owned()).collect();
+            match tables.last_mut().filter(|_| inside) {
+                None => tables.push(Self { headings: cells, rows: Vec::new() }),
+                Some(_) if cells.iter().all(|cell| cell == "---") => {}
+                Some(table) if cells.len() == table.headings.len() => table.rows.push(cells),
+                Some(_) => {}
+            }
+            inside = true;
+        }
+        tables
+    }
+
+    /// The number of the column with this heading.
+    pub(super) fn column(&self, heading: &str) -> Option<usize> {
+        self.headings.iter().position(|known| known == heading)
+    }
 }
 
 /// The points of a report.
 pub fn points(report: &Report) -> Table {
-    let unit = match report.measure {
-        Measure::Seconds => "time, s",
-        Measure::Rate => "MiB/s",
-    };
+    let axis = report.axis.as_str();
     let mut headings: Vec<String> =
-        [report.axis.as_str(), "", unit, "least to most", "simulated, s", "links' bound, s", "sent, blocks"]
+        [axis, "", unit(report), "least to most", "simulated, s", OFF, "links' bound, s", "sent, blocks"]
             .map(Into::into)
             .into();
-    headings.extend(["across racks", "processor, s", "load"].map(String::from));
+    headings.extend(["across racks", "processor, s", LOAD].map(String::from));
     if report.baseline.is_some() {
         headings.insert(4, "over baseline".into());
     }
     let loaded = report.rows.iter().flat_map(|row| &row.samples).any(|sample| sample.users.is_some());
     if loaded {
-        headings.extend(["users, s", "operations/s", "P50, ms", "P99, ms", "P99.9, ms"].map(String::from));
+        headings.extend(
+            ["idle links' bound, s", "users, s", "operations/s", "P50, ms", "P99, ms", "P99.9, ms"]
+                .map(String::from),
+        );
     }
     let rows = report.rows.iter().map(|row| {
         let mut cells = point(report, row);
         if loaded {
+            let idle = row.spread_of(|sample| sample.idle_seconds).filter(|idle| idle.median > 0.0);
+            cells.push(idle.map_or(NONE.into(), |idle| number(idle.median)));
             cells.extend(users(row));
         }
         cells
@@ -56,23 +97,32 @@ pub fn points(report: &Report) -> Table {
     Table { headings, rows }
 }
 
+/// The heading of the values.
+fn unit(report: &Report) -> &'static str {
+    match report.measure {
+        Measure::Seconds => "time, s",
+        Measure::Rate => RATE,
+    }
+}
+
 fn point(report: &Report, row: &Row) -> Vec<String> {
     let value = row.spread(report.measure);
     let median = |of: &dyn Fn(&super::report::Sample) -> f64| row.spread_of(of).map_or(0.0, |s| s.median);
     let blocks =
-        |bytes: f64| if bytes > 0.0 { format!("{:.2}", bytes / row.block_bytes as f64) } else { "-".into() };
+        |bytes: f64| if bytes > 0.0 { format!("{:.2}", bytes / row.block_bytes as f64) } else { NONE.into() };
     let bound = median(&|sample| sample.bound_seconds);
     let mut cells = vec![
         row.point.x.clone(),
         row.point.series.clone(),
-        value.map_or("-".into(), |s| number(s.median)),
-        value.map_or("-".into(), |s| format!("{} to {}", number(s.min), number(s.max))),
+        value.map_or(NONE.into(), |s| number(s.median)),
+        value.map_or(NONE.into(), |s| format!("{} to {}", number(s.min), number(s.max))),
     ];
     if report.baseline.is_some() {
-        cells.push(report.over_baseline(row).map_or("-".into(), |s| format!("{:.3}", s.median)));
+        cells.push(report.over_baseline(row).map_or(NONE.into(), |s| format!("{:.3}", s.median)));
     }
-    cells.push(row.simulated().map_or("-".into(), |s| number(s.median)));
-    cells.push(if bound > 0.0 { number(bound) } else { "-".into() });
+    cells.push(row.simulated().map_or(NONE.into(), |s| number(s.median)));
+    cells.push(row.simulated_above().map_or(NONE.into(), |percent| format!("{percent:+.1}%")));
+    cells.push(if bound > 0.0 { number(bound) } else { NONE.into() });
     cells.push(blocks(median(&|sample| sample.sent_bytes as f64)));
     cells.push(blocks(median(&|sample| sample.cross_rack_bytes as f64)));
     cells.push(number(median(&|sample| sample.cpu_seconds)));
@@ -90,13 +140,13 @@ fn users(row: &Row) -> [String; 5] {
     let all: [Of; 5] = [|u| u.seconds, Played::rate, |u| u.all.p50_ms, |u| u.all.p99_ms, |u| u.all.p999_ms];
     all.map(|of| {
         let values = row.samples.iter().filter_map(|sample| sample.users.as_ref()).map(of);
-        Spread::of(values).map_or("-".into(), |spread| number(spread.median))
+        Spread::of(values).map_or(NONE.into(), |spread| number(spread.median))
     })
 }
 
 /// The claims of a report.
 pub fn claims(report: &Report) -> Table {
-    let headings = ["", "paper", "here", "least to most", "aim", ""].map(String::from).into();
+    let headings = ["", "paper", HERE, "least to most", AIM, ""].map(String::from).into();
     let rows = report.claims.iter().map(claim).collect();
     Table { headings, rows }
 }
@@ -113,56 +163,77 @@ fn claim(claim: &Judged) -> Vec<String> {
         Aim::AtLeast(limit) => format!(">= {}", unit(limit)),
     });
     let verdict = match claim.holds() {
-        Some(true) => "holds",
-        Some(false) => "MISSED",
+        Some(true) => HOLDS,
+        Some(false) => MISSED,
         None => "",
     };
     vec![
         claim.text.clone(),
-        claim.published.map_or("-".into(), unit),
+        claim.published.map_or(NONE.into(), unit),
         claim.ours.map_or("not measured".into(), |s| unit(s.median)),
-        claim.ours.filter(|s| s.runs > 1).map_or("-".into(), spread),
-        aim.unwrap_or("-".into()),
+        claim.ours.filter(|s| s.runs > 1).map_or(NONE.into(), spread),
+        aim.unwrap_or(NONE.into()),
         verdict.into(),
     ]
 }
 
-/// Where the experiment differs from the paper's, in a sentence or two.
+/// How the experiment was made and where it differs from the paper's, in a sentence or two.
 pub fn differences(report: &Report) -> String {
-    let runs = report.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0);
+    let differs = match report.source.as_str() {
+        NO_PAPER => format!("Setting: {}.", report.differs),
+        _ => format!("Differs: {}.", report.differs),
+    };
+    if report.rows.is_empty() {
+        return format!("Computed. {differs}");
+    }
+    let runs = || report.rows.iter().map(|row| row.samples.len());
+    let (fewest, most) = (runs().min().unwrap_or(0), runs().max().unwrap_or(0));
+    let runs = match (fewest, most) {
+        (1, 1) => "1 run".to_owned(),
+        (fewest, most) if fewest == most => format!("{most} runs"),
+        (fewest, most) => format!("{fewest} to {most} runs"),
+    };
+    let took =
+        if report.minutes > 0.0 { format!(" in {:.1} minutes", report.minutes) } else { String::new() };
     let blocks: BTreeSet<u64> = report.rows.iter().map(|row| row.block_bytes).collect();
     let blocks: Vec<String> = blocks.into_iter().map(bytes).collect();
-    let others = if report.differs.is_empty() { "nothing else" } else { &report.differs };
+    let rates = match report.source.as_str() {
+        NO_PAPER => format!("Scale {}", report.scale),
+        _ => format!("Rates: {} of the paper's", report.scale),
+    };
     let quick = if report.quick { " Quick: blocks of 16 MiB at most." } else { "" };
-    let cut = if report.cut_short { " INTERRUPTED: points or repetitions are missing." } else { "" };
-    format!(
-        "Rates: {} of the paper's; blocks of {}; {runs} {}. Differs: {others}.{quick}{cut}",
-        report.scale,
-        blocks.join(", "),
-        if runs == 1 { "run" } else { "runs" },
-    )
+    let cut =
+        if report.cut_short { format!(" {CUT_SHORT} or repetitions are missing.") } else { String::new() };
+    format!("{rates}; blocks of {}; {runs}{took}. {differs}{quick}{cut}", blocks.join(", "))
 }
 
-/// Why values differ from the paper's and aims are missed, as far as the experiment says.
+/// Why values differ from the paper's and aims are missed, as far as the experiment says; claims with the same reason together.
 pub fn reasons(report: &Report) -> Vec<String> {
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<(bool, &str, Vec<&str>)> = Vec::new();
     for claim in &report.claims {
-        let missed = if claim.holds() == Some(false) { "MISSED: " } else { "" };
-        match claim.because.as_str() {
-            "" if missed.is_empty() => {}
-            "" => reasons.push(format!("{missed}{}: the reason is not known.", claim.text)),
-            because => reasons.push(format!("{missed}{}: {because}.", claim.text)),
+        let missed = claim.holds() == Some(false);
+        let why = match claim.because.as_str() {
+            "" if missed => "the reason is not known",
+            because => because,
+        };
+        // An aim that holds needs no reason, if it is not beside a paper's value.
+        if why.is_empty() || (claim.holds() == Some(true) && claim.published.is_none()) {
+            continue;
+        }
+        match reasons.iter_mut().find(|(of, known, _)| (*of, *known) == (missed, why)) {
+            Some((.., claims)) => claims.push(&claim.text),
+            None => reasons.push((missed, why, vec![claim.text.as_str()])),
         }
     }
-    reasons
+    let line = |(missed, why, claims): (bool, &str, Vec<&str>)| {
+        let verdict = if missed { format!("{MISSED}: ") } else { String::new() };
+        format!("{verdict}{}: {why}.", claims.join("; "))
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 /// The settings that were tried.
 pub fn sweeps(report: &Report) -> Table {
-    let unit = match report.measure {
-        Measure::Seconds => "time, s",
-        Measure::Rate => "MiB/s",
-    };
     let rows = report.sweeps.iter().flat_map(|swept| {
         swept.tried.iter().enumerate().map(|(at, tried)| {
             let best = if at == swept.best { "best" } else { "" };
@@ -172,7 +243,7 @@ pub fn sweeps(report: &Report) -> Table {
         })
     });
     Table {
-        headings: [report.axis.as_str(), "", "settings", unit, ""].map(Into::into).into(),
+        headings: [report.axis.as_str(), "", "settings", unit(report), ""].map(Into::into).into(),
         rows: rows.collect(),
     }
 }
@@ -183,5 +254,42 @@ fn number(value: f64) -> String {
         v if v >= 100.0 => format!("{v:.1}"),
         v if v >= 10.0 => format!("{v:.2}"),
         v => format!("{v:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::declare::Experiment;
+    use super::*;
+    use crate::Machine;
+
+    #[test]
+    fn a_reason_stands_once_and_only_where_one_is_needed() {
+        let claim = |text: &str, ours: f64, published: Option<f64>, because: &str| Judged {
+            text: text.into(),
+            unit: "x".into(),
+            published,
+            aim: Some(Aim::AtLeast(0.9)),
+            ours: Spread::of([ours]),
+            because: because.into(),
+        };
+        let about = Experiment::computed("e", "t");
+        let claims = vec![
+            claim("a", 0.8, None, "links are idle at the end"),
+            claim("b", 0.95, None, "links are idle at the end"),
+            claim("c", 0.7, None, "links are idle at the end"),
+            claim("d", 0.7, None, ""),
+            claim("e", 0.95, Some(1.5), "our baseline is faster"),
+            claim("f", 0.95, Some(1.5), ""),
+        ];
+        let report = Report { claims, ..Report::new(&about, Machine::default(), false) };
+        assert_eq!(
+            reasons(&report),
+            [
+                "MISSED: a; c: links are idle at the end.",
+                "MISSED: d: the reason is not known.",
+                "e: our baseline is faster.",
+            ]
+        );
     }
 }

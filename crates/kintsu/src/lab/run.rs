@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kintsu_experiments::figures::{
-    Experiment, Kind, Listed, Report, Settings, Size, Table, catalog, chart, claims, differences, find,
-    points, reasons, splice, summary, sweeps,
+    Experiment, Kind, Listed, Report, Settings, Size, Table, catalog, chart, check_places, claims,
+    differences, find, points, reasons, splice, summary, sweeps,
 };
 use kintsu_experiments::{Machine, Step};
 use kintsu_lab::{Entry, Place, enter};
@@ -27,6 +27,10 @@ pub async fn run(args: LabRun, json: bool) -> anyhow::Result<ExitCode> {
         return list(json);
     }
     let chosen = find(&args.experiments)?;
+    if let Some(page) = &args.page {
+        // Now, and not when all has been measured.
+        check_places(&read(page)?, chosen.iter().map(|entry| entry.name))?;
+    }
     if chosen.iter().any(|entry| matches!(entry.kind, Kind::Measured(_))) {
         let wanted = Entry { name: None, dir: args.dir.clone() };
         if let Place::Left(code) = enter(&wanted).await? {
@@ -113,8 +117,7 @@ async fn measure_all(
 fn write_page(page: &Path, reports: &[Report]) -> anyhow::Result<()> {
     let name = page.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let charts = page.with_file_name(&name);
-    let text = std::fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
-    let text = splice(&text, reports, &name)?;
+    let text = splice(&read(page)?, reports, &name)?;
     std::fs::create_dir_all(&charts).with_context(|| format!("cannot make {}", charts.display()))?;
     for report in reports.iter().filter(|report| !report.rows.is_empty()) {
         let path = charts.join(format!("{}.svg", report.experiment));
@@ -131,8 +134,8 @@ async fn measure(
 ) -> anyhow::Result<Report> {
     let experiment = match entry.kind {
         Kind::Measured(make) => make(size)?,
-        Kind::Computed(compute) => {
-            let about = Experiment::computed(entry.name, entry.about);
+        Kind::Computed(differs, compute) => {
+            let about = Experiment { differs, ..Experiment::computed(entry.name, entry.about) };
             return Ok(Report { claims: compute()?, ..Report::new(&about, Machine::this(), size.quick) });
         }
     };
@@ -175,9 +178,7 @@ fn keep(report: &Report, out: &Path) -> anyhow::Result<()> {
 
 fn show(report: &Report) -> anyhow::Result<()> {
     output::line(&format!("\n{}: {} ({})", report.experiment, report.title, report.source))?;
-    if !report.rows.is_empty() {
-        output::line(&format!("{} {}.", differences(report), report.machine))?;
-    }
+    output::line(&format!("{} {}.", differences(report), report.machine))?;
     if !report.sweeps.is_empty() {
         print(&sweeps(report))?;
     }

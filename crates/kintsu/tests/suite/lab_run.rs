@@ -62,7 +62,7 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
     let home = TempDir::new().unwrap();
     let results = home.path().join("results");
     let (out, page) = (results.display().to_string(), home.path().join("page.md"));
-    std::fs::write(&page, "<!-- results openec-table2 --><!-- end -->\n<!-- results smoke --><!-- end -->\n")
+    std::fs::write(&page, "<!-- results ecpipe-8a --><!-- end -->\n<!-- results smoke --><!-- end -->\n")
         .unwrap();
     let page = page.display().to_string();
     // Far more repetitions than there is time for, and an experiment after them that is not begun.
@@ -93,8 +93,13 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
 #[test]
 fn what_is_asked_wrongly_is_refused_before_anything_is_built() {
     let home = TempDir::new().unwrap();
+    let page = home.path().join("page.md");
+    std::fs::write(&page, "<!-- results smoke --><!-- end -->\n").unwrap();
+    let page = page.display().to_string();
     for args in [
         &["lab", "run", "figure-9"][..],
+        // The page has no place for it.
+        &["lab", "run", "openec-table2", "--page", &page],
         &["lab", "run", "smoke", "--runs", "0"],
         &["lab", "run", "smoke", "--scale", "0"],
         &["lab", "page", "/nowhere"],

@@ -1,5 +1,7 @@
 //! The pieces that experiments are made of.
 
+use std::ops::RangeInclusive;
+
 use kintsu_dag::NodeId;
 use kintsu_lab::{Rate, Spec};
 use kintsu_plan::{Method, RunMode, Schedule};
@@ -15,6 +17,15 @@ pub const PAPER_SLICE_BYTES: u32 = 32 << 10;
 
 /// The code of most of the experiments.
 pub const RS_14_10: &str = "rs:n=14,k=10";
+
+/// Where a figure differs from ECPipe's, if nowhere else.
+pub const IN_MEMORY: &str = "blocks are in memory and not on disks; all hosts share the processors of one machine; slices are automatic \
+    where none are given; in each run another block is lost";
+
+/// Why the recovery of a whole node takes longer than its bound, as far as was found.
+pub const LOST_IN_THE_RUN: &str = "the plans load the busiest link hardly more than the bound does, so what is missing is lost in the run: \
+    repairs are paced to end together, a little faster than links carry, so that some fall behind and links are idle in the last \
+    second, and repairs that begin anew around a node that is taken for slow send bytes again";
 
 pub const DIRECT: &str = "direct send";
 pub const CONVENTIONAL: &str = "conventional";
@@ -91,6 +102,7 @@ pub fn case(series: impl Into<String>, x: impl Into<String>, block_bytes: u64, w
         sweep: None,
         requestor: None,
         clients: 1,
+        runs: 0..=usize::MAX,
         work,
     }
 }
@@ -119,6 +131,11 @@ impl Case {
     /// At its best settings, which are searched for first.
     pub fn swept(self, sweep: Sweep) -> Self {
         Self { sweep: Some(sweep), ..self }
+    }
+
+    /// Repeated as often as is asked for, but within these limits.
+    pub fn runs(self, runs: RangeInclusive<usize>) -> Self {
+        Self { runs, ..self }
     }
 
     /// With other slices.

@@ -53,7 +53,7 @@ pub(super) fn limited_edge(megabits: f64, edge: f64) -> Result<(Spec, NodeId)> {
 }
 
 fn edge(size: Size) -> Result<Experiment> {
-    let block = size.mib(64);
+    let block = size.mib(32);
     let mut scenes = Vec::new();
     for megabits in size.some(&[100.0, 200.0, 500.0, 1000.0]) {
         let x = format!("{megabits} Mb/s");
@@ -72,7 +72,7 @@ fn edge(size: Size) -> Result<Experiment> {
         name: "ecpipe-8g",
         title: "Limited edge: single-block repair time by the rate of links to the requestor, RS(14,10)",
         source: "ECPipe, Fig. 8(g)",
-        differs: "",
+        differs: IN_MEMORY,
         measure: Measure::Seconds,
         axis: "link from each helper to the requestor (paper's rate)",
         baseline: Some(Baseline::Series(RP.into())),
@@ -84,7 +84,7 @@ fn edge(size: Size) -> Result<Experiment> {
 }
 
 fn racks(size: Size) -> Result<Experiment> {
-    let block = size.mib(64);
+    let block = size.mib(32);
     let mut scenes = Vec::new();
     for across in [400.0, 800.0] {
         let spec = Spec::in_racks(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], None).with_rack_links(mbps(across)?);
@@ -138,7 +138,7 @@ const PROCESSORS: &str = "all hosts share two processors, which are the limit at
 fn rates(size: Size) -> Result<Experiment> {
     let block = size.mib(16);
     let mut scenes = Vec::new();
-    let all = size.some(&[100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0]);
+    let all = size.some(&[200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0]);
     let named = |megabits: f64| match megabits < 1000.0 {
         true => format!("{megabits} Mb/s"),
         false => format!("{} Gb/s", megabits / 1e3),
@@ -232,7 +232,7 @@ fn regions(size: Size, table: &Regions, about: Experiment) -> Result<Experiment>
     let here = size.some(&[0, 1, 2, 3]);
     let cases = here.iter().flat_map(|&region| {
         works.clone().map(|(name, work)| {
-            case(name, table[region].0, size.mib(16), work).code("rs:n=16,k=12").at(requestors[region])
+            case(name, table[region].0, size.mib(8), work).code("rs:n=16,k=12").at(requestors[region])
         })
     });
     let claims = here.iter().flat_map(|&region| {
@@ -246,7 +246,7 @@ fn regions(size: Size, table: &Regions, about: Experiment) -> Result<Experiment>
     Ok(Experiment {
         measure: Measure::Seconds,
         axis: "requestor in",
-        differs: "blocks of 16 MiB; rates are those of Table 1 all the time; every pair of nodes has the rate of its regions",
+        differs: "blocks of 8 MiB; rates are those of Table 1 all the time; every pair of nodes has the rate of its regions",
         baseline: Some(Baseline::Series(PPR_ROUNDS.into())),
         scale: size.scale_or(1.0),
         claims: claims.collect(),

@@ -99,7 +99,7 @@ fn node(size: Size) -> Result<Experiment> {
         name: "less-node",
         title: "LESS beside RS: recovery of a whole node",
         source: "LESS (FAST'26), artifact: 61.5 s for a node",
-        differs: "blocks of 1 MiB in 48 stripes on 17 nodes, links of 100 Mb/s; how many blocks the artifact's node has is not \\
+        differs: "blocks of 1 MiB in 48 stripes on 17 nodes, links of 100 Mb/s; how many blocks the artifact's node has is not \
                   known here, so only ratios are compared; all nodes get blocks",
         measure: Measure::Rate,
         axis: "method",

@@ -73,7 +73,7 @@ const IN_ZONES: [(&str, &str); 3] = [
 
 /// A node recovered as Ceph does it: one node fetches what a block needs.
 fn of(size: Size, series: &str, x: &str, code: &str) -> Case {
-    let (block, stripes) = if size.quick { (256 << 10, 20) } else { (1 << 20, 60) };
+    let (block, stripes) = if size.quick { (256 << 10, 20) } else { (1 << 20, 30) };
     let work = recover(Method::Conventional, Schedule::Balanced, stripes, Requestors::Any);
     let sweep = Sweep { per_node: vec![16], ..Sweep::default() };
     case(series, x, block, work).code(code).swept(sweep)
@@ -100,7 +100,7 @@ fn recovery_time(size: Size) -> Result<Experiment> {
         name: "lrc-14",
         title: "Recovery of a whole node by conventional repair, LRCs beside RS of the same n and k",
         source: "LRC study, Fig. 14: LRCs save time, full LRCs most, and less than NRC says",
-        differs: "blocks of 1 MiB in 60 stripes on 20 nodes, where the paper has 40 OSDs of 5 GB in Ceph; links of 100 Mb/s are the \\
+        differs: "blocks of 1 MiB in 30 stripes on 20 nodes, where the paper has 40 OSDs of 5 GB in Ceph; links of 100 Mb/s are the \
                   limit here, and disks and queues in the paper; every code with the number of repairs at once that suits it best",
         measure: Measure::Rate,
         axis: "(n,k)",
@@ -143,8 +143,8 @@ fn zones(size: Size) -> Result<Experiment> {
         name: "lrc-table3",
         title: "Recovery of a whole node in three zones, (15,8) with groups of five",
         source: "LRC study, Table 3",
-        differs: "18 nodes, where the paper has 36 OSDs on 18 instances; blocks of 1 MiB in 60 stripes; the links of a zone carry a third \\
-                  of what its nodes do, where the paper's are those between the zones of a region; the spare node of a zone \\
+        differs: "18 nodes, where the paper has 36 OSDs on 18 instances; blocks of 1 MiB in 30 stripes; the links of a zone carry a third \
+                  of what its nodes do, where the paper's are those between the zones of a region; the spare node of a zone \
                   gets its blocks, and the rest as the scheduler decides",
         measure: Measure::Rate,
         axis: "placement",

@@ -73,7 +73,7 @@ fn clients(size: Size) -> Result<Experiment> {
 fn many_clients(size: Size) -> Result<Experiment> {
     let of = |clients: usize| {
         WORKS.map(|(series, work)| {
-            case(series, clients.to_string(), size.mib(64), work).code(rs(9, 6)).clients(clients)
+            case(series, clients.to_string(), size.mib(8), work).code(rs(9, 6)).clients(clients)
         })
     };
     let rate = |of: &str, over: &str, x: &str| Value::RateRatio(Point::new(of, "5"), Point::new(over, x));
@@ -81,7 +81,7 @@ fn many_clients(size: Size) -> Result<Experiment> {
     let slower = Claim::new("degraded read over normal read, five clients", rate(DEGRADED, READ, "5"));
     Ok(Experiment {
         measure: Measure::Rate,
-        differs: "links of 100 Mb/s: all clients send at once; the rate is of all bytes until the last client ends, \
+        differs: "files of 48 MiB; links of 100 Mb/s: all clients send at once; the rate is of all bytes until the last client ends, \
                   with the start of the clients' processes; some files lose two blocks and not one",
         scale: size.scale_or(SCALE_OF_NODES / 10.0),
         scenes: vec![Scene {
@@ -95,7 +95,7 @@ fn many_clients(size: Size) -> Result<Experiment> {
 }
 
 fn afterwards(size: Size) -> Result<Experiment> {
-    let (block, stripes) = if size.quick { (1 << 20, 6) } else { (4 << 20, 30) };
+    let (block, stripes) = if size.quick { (1 << 20, 6) } else { (4 << 20, 20) };
     let recover = |method| recover(method, Schedule::Balanced, stripes, Requestors::Any);
     let of = |series: &str, work| case(series, "RS(9,6)", block, work).code(rs(9, 6));
     let sweep = Sweep { per_node: vec![16], ..Sweep::default() };
@@ -120,7 +120,7 @@ fn afterwards(size: Size) -> Result<Experiment> {
 
 /// Files that are each striped over the data blocks of one stripe, and files that are one block each.
 fn layouts(size: Size) -> Result<Experiment> {
-    let all: &[u64] = if size.quick { &[1, 16] } else { &[1, 4, 16, 64] };
+    let all: &[u64] = if size.quick { &[1, 16] } else { &[1, 16, 64] };
     let cases = all.iter().flat_map(|mib| {
         let file = mib << 20;
         let of = |series: &str, block, work| case(series, bytes(file), block, work).code(rs(12, 8));
@@ -159,7 +159,7 @@ fn layouts(size: Size) -> Result<Experiment> {
 }
 
 fn client_by_block(size: Size) -> Result<Experiment> {
-    let all: &[u64] = if size.quick { &[1, 16] } else { &[1, 4, 16, 64, 128] };
+    let all: &[u64] = if size.quick { &[1, 16] } else { &[1, 4, 16, 64] };
     let cases = all.iter().flat_map(|mib| client_pair(&bytes(mib << 20), mib << 20, 128 << 10));
     Ok(Experiment {
         measure: Measure::Rate,
@@ -171,8 +171,8 @@ fn client_by_block(size: Size) -> Result<Experiment> {
 }
 
 fn client_by_cell(size: Size) -> Result<Experiment> {
-    let all = size.some(&[4u32 << 10, 16 << 10, 64 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20]);
-    let cases = all.into_iter().flat_map(|cell| client_pair(&bytes(cell.into()), size.mib(64), cell));
+    let all = size.some(&[4u32 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20]);
+    let cases = all.into_iter().flat_map(|cell| client_pair(&bytes(cell.into()), size.mib(32), cell));
     Ok(Experiment {
         measure: Measure::Rate,
         differs: START,
@@ -200,7 +200,7 @@ fn gains(
     let (mut scenes, mut claims) = (Vec::new(), Vec::new());
     for (x, megabits) in RATES {
         // Ten times slower links carry blocks an eighth as large.
-        let block = size.mib(if megabits == GIGABIT { 8 } else { 64 });
+        let block = size.mib(if megabits == GIGABIT { 4 } else { 32 });
         let mut cases = vec![case(base.0, x, block, one(Method::Conventional)).code(base.1)];
         for (series, code, work, gain) in codes {
             cases.push(case(*series, x, block, work.clone()).code(*code));
@@ -213,7 +213,7 @@ fn gains(
     Ok(Experiment {
         claims,
         baseline: Some(Baseline::Series(base.0.into())),
-        differs: "500 Mb/s stand for 10 Gb/s, and 50 Mb/s for 1 Gb/s; blocks of 64 and 8 MiB; the disks that are the limit at the paper's \
+        differs: "500 Mb/s stand for 10 Gb/s, and 50 Mb/s for 1 Gb/s; blocks of 32 and 4 MiB; the disks that are the limit at the paper's \
                   10 Gb/s are memory here",
         scale: size.scale_or(SCALE_OF_TEN),
         scenes,
@@ -286,7 +286,7 @@ fn drc(size: Size) -> Result<Experiment> {
 }
 
 fn encoding(size: Size) -> Result<Experiment> {
-    let (block, stripes) = if size.quick { (1 << 20, 6) } else { (4 << 20, 30) };
+    let (block, stripes) = if size.quick { (1 << 20, 6) } else { (4 << 20, 15) };
     let ways = [
         ("no binding", Binding::Apart),
         ("bind_x", Binding::Together),
@@ -318,7 +318,7 @@ fn encoding(size: Size) -> Result<Experiment> {
 }
 
 fn racks(size: Size) -> Result<Experiment> {
-    let (block, stripes) = if size.quick { (1 << 20, 9) } else { (4 << 20, 30) };
+    let (block, stripes) = if size.quick { (1 << 20, 9) } else { (4 << 20, 20) };
     let codes = [(8, 6), (10, 8), (12, 10)];
     let (mut scenes, mut claims) = (Vec::new(), Vec::new());
     for (n, k) in codes {

@@ -22,8 +22,11 @@ pub const ENTRIES: &[Entry] = &[Entry {
     name: "openec-table2",
     groups: &["openec", "page"],
     about: "theoretical gains of codes and repair methods over conventional repair of RS",
-    kind: Kind::Computed(gains),
+    kind: Kind::Computed(COSTS, gains),
 }];
+
+const COSTS: &str = "the cost of a repair is what the busiest link carries, for PPR the number of its rounds, for DRC what crosses racks; the mean \
+    over all data blocks";
 
 /// How the cost of a repair is counted.
 #[derive(Debug, Clone, Copy, PartialEq)]

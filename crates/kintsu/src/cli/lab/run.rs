@@ -12,7 +12,7 @@ pub struct LabRun {
     /// List the experiments.
     #[arg(long)]
     pub list: bool,
-    /// Repetitions of every point [default: 5, with --quick 2].
+    /// Repetitions of every point [default: 5, with --quick 2]; a few points have limits of their own.
     #[arg(long, value_parser = at_least_one)]
     pub runs: Option<usize>,
     /// Use blocks of at most 16 MiB and fewer points, to check that everything works.

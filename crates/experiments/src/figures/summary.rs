@@ -1,0 +1,195 @@
+//! What is shown of several experiments, in a few lines: how many aims hold, which do not, and how far the simulator is off.
+//!
+//! It is made from tables as they are shown, so that the summary of a page is of all results on the page, whenever and
+//! by whichever command they were measured.
+
+use super::report::Report;
+use super::table::{self, Table};
+
+/// The simulator is compared with what was measured where processors were busy for less than this part of the time, in
+/// percent: elsewhere the experiment measures processors.
+const MOST_LOAD: f64 = 70.0;
+/// What the simulator plays, and by how many percent it may be off.
+const PLAYED: [(&str, f64); 2] = [("one stripe", 5.0), ("whole nodes", 10.0)];
+
+/// The results of an experiment as they are shown.
+#[derive(Debug)]
+pub struct Shown {
+    name: String,
+    tables: Vec<Table>,
+    cut_short: bool,
+}
+
+/// A point that the simulator has played.
+struct Played {
+    /// The number of its kind in [`PLAYED`].
+    kind: usize,
+    /// By how many percent the simulator is off, whatever the sign.
+    off: f64,
+    at: String,
+}
+
+impl Shown {
+    /// A section of a page.
+    pub fn section(name: &str, text: &str) -> Self {
+        Self { name: name.into(), tables: Table::all_in(text), cut_short: text.contains(table::CUT_SHORT) }
+    }
+
+    fn report(report: &Report) -> Self {
+        Self {
+            name: report.experiment.clone(),
+            tables: vec![table::claims(report), table::points(report)],
+            cut_short: report.cut_short,
+        }
+    }
+
+    /// Whether each aim holds, and what is to be said if not.
+    fn aims(&self) -> Vec<(bool, String)> {
+        let mut aims = Vec::new();
+        for table in &self.tables {
+            let (Some(aim), Some(here)) = (table.column(table::AIM), table.column(table::HERE)) else {
+                continue;
+            };
+            for row in &table.rows {
+                let ([text, .., verdict], Some(aim), Some(here)) = (&row[..], row.get(aim), row.get(here))
+                else {
+                    continue;
+                };
+                if aim != table::NONE {
+                    let missed = format!("{}: {text}: expected {aim}, got {here}", self.name);
+                    aims.push((verdict == table::HOLDS, missed));
+                }
+            }
+        }
+        aims
+    }
+
+    /// The points that the simulator has played where processors were not the limit.
+    fn played(&self) -> Vec<Played> {
+        let mut played = Vec::new();
+        for table in &self.tables {
+            let (Some(off), Some(load)) = (table.column(table::OFF), table.column(table::LOAD)) else {
+                continue;
+            };
+            // Of what is shown as a rate the simulator plays whole nodes only.
+            let kind = usize::from(table.column(table::RATE).is_some());
+            for row in &table.rows {
+                let percent = |column: usize| row.get(column)?.split_once('%')?.0.parse::<f64>().ok();
+                if let (Some(off), Some(load)) = (percent(off), percent(load))
+                    && load < MOST_LOAD
+                {
+                    let at = row.iter().take(2).map(String::as_str).collect::<Vec<_>>().join(", ");
+                    played.push(Played { kind, off: off.abs(), at: format!("{}, {at}", self.name) });
+                }
+            }
+        }
+        played
+    }
+}
+
+/// A summary of what is shown, line by line.
+pub fn lines(all: &[Shown]) -> Vec<String> {
+    let simulator = simulator(all);
+    let aims: Vec<(bool, String)> = all.iter().flat_map(Shown::aims).collect();
+    let held = aims.iter().chain(&simulator).filter(|(holds, _)| *holds).count();
+    let mut lines = vec![format!("{held} of {} aims hold", aims.len() + simulator.len())];
+    lines.extend(aims.into_iter().filter(|(holds, _)| !holds).map(|(_, missed)| missed));
+    lines.extend(simulator.into_iter().map(|(_, line)| line));
+    for shown in all.iter().filter(|shown| shown.cut_short) {
+        lines.push(format!("{}: interrupted, so points or repetitions are missing", shown.name));
+    }
+    let without: Vec<&str> =
+        all.iter().filter(|shown| shown.tables.is_empty()).map(|shown| shown.name.as_str()).collect();
+    if !without.is_empty() {
+        lines.push(format!("without results: {}", without.join(", ")));
+    }
+    lines
+}
+
+/// A summary of reports.
+pub fn summary(reports: &[Report]) -> String {
+    let shown: Vec<Shown> = reports.iter().map(Shown::report).collect();
+    lines(&shown).iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// For each kind of what the simulator plays, whether it is near enough at all points, and how far it is off.
+fn simulator(all: &[Shown]) -> Vec<(bool, String)> {
+    let played: Vec<Played> = all.iter().flat_map(Shown::played).collect();
+    let of = |(kind, (what, most)): (usize, (&str, f64))| {
+        let points = || played.iter().filter(|point| point.kind == kind);
+        let worst = points().max_by(|a, b| a.off.total_cmp(&b.off))?;
+        let (count, far) = (points().count(), points().filter(|point| point.off > most).count());
+        let verdict = if far == 0 { table::HOLDS } else { table::MISSED };
+        let share = 100.0 * far as f64 / count as f64;
+        let line = format!(
+            "the simulator, {what}: {far} of {count} points ({share:.1}%) at which processors are less than {MOST_LOAD:.0}% busy are \
+             off by more than {most:.0}%, aim: none, {verdict}; the most is {:.1}%: {}",
+            worst.off, worst.at
+        );
+        Some((far == 0, line))
+    };
+    PLAYED.into_iter().enumerate().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLAIMS: &str = "\
+        |  | paper | here | least to most | aim |  |\n\
+        | --- | --- | --- | --- | --- | --- |\n\
+        | a over b | 1.088 x | 0.500 x | - | <= 1.020 x | holds |\n\
+        | c over d | - | 0.500 x | - | >= 0.750 x | MISSED |\n\
+        | e over f | - | not measured | - | >= 0.750 x |  |\n\
+        | g over h | - | 2.000 x | - | - |  |\n";
+
+    fn points(unit: &str, rows: &[(&str, &str, &str)]) -> String {
+        let rows = rows.iter().map(|(x, off, load)| format!("| {x} | chain | 1.0 | {off} | {load} |\n"));
+        format!(
+            "| x |  | {unit} | simulated off | load |\n| --- | --- | --- | --- | --- |\n{}",
+            rows.collect::<String>()
+        )
+    }
+
+    #[test]
+    fn aims_are_counted_in_what_is_shown_and_those_that_are_missed_are_told() {
+        let one = Shown::section("one", &format!("Rates: 1.\n\n{CLAIMS}\n- a reason.\n"));
+        let two = Shown::section("two", &format!("{} or repetitions.\n\n{CLAIMS}", table::CUT_SHORT));
+        let none = Shown::section("three", "\n");
+        assert_eq!(
+            lines(&[one, two, none]),
+            [
+                "2 of 6 aims hold",
+                "one: c over d: expected >= 0.750 x, got 0.500 x",
+                "one: e over f: expected >= 0.750 x, got not measured",
+                "two: c over d: expected >= 0.750 x, got 0.500 x",
+                "two: e over f: expected >= 0.750 x, got not measured",
+                "two: interrupted, so points or repetitions are missing",
+                "without results: three",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_simulator_is_held_to_all_points_that_are_not_bound_by_processors() {
+        let far = [
+            ("1", "+4.9%", "69%"),
+            ("2", "-5.1%", "9%, 5% stolen"),
+            ("3", "+40.0%", "70%"),
+            ("4", "-", "9%"),
+        ];
+        let stripes = Shown::section("stripes", &points("time, s", &far));
+        let near = [("1", "+9.0%", "10%"), ("2", "-3.0%", "10%")];
+        let nodes = Shown::section("nodes", &points("MiB/s", &near));
+        assert_eq!(
+            lines(&[stripes, nodes]),
+            [
+                "1 of 2 aims hold",
+                "the simulator, one stripe: 1 of 2 points (50.0%) at which processors are less than 70% busy are off by more than \
+                 5%, aim: none, MISSED; the most is 5.1%: stripes, 2, chain",
+                "the simulator, whole nodes: 0 of 2 points (0.0%) at which processors are less than 70% busy are off by more than \
+                 10%, aim: none, holds; the most is 9.0%: nodes, 1, chain",
+            ]
+        );
+    }
+}
