@@ -5,6 +5,7 @@
 
 use super::declare::Aim;
 use super::report::Report;
+use super::simulated::judged;
 use super::table;
 use crate::error::{ExperimentError, Result};
 
@@ -78,7 +79,7 @@ fn section(report: &Report, charts: &str) -> String {
     text
 }
 
-/// A summary of reports: how many aims hold, and which do not.
+/// A summary of reports: how many aims hold, and which do not; and how far the simulator is from what was measured.
 pub fn summary(reports: &[Report]) -> String {
     let aims =
         || reports.iter().flat_map(|r| r.claims.iter().map(move |c| (r, c))).filter(|(_, c)| c.aim.is_some());
@@ -94,6 +95,7 @@ pub fn summary(reports: &[Report]) -> String {
         let because = if claim.because.is_empty() { String::new() } else { format!(" ({})", claim.because) };
         text += &format!("{}: {}: expected {limit}, got {got}{because}\n", report.experiment, claim.text);
     }
+    judged(reports).iter().for_each(|line| text += &format!("{line}\n"));
     for report in reports.iter().filter(|report| report.cut_short) {
         text += &format!("{}: interrupted, so points or repetitions are missing\n", report.experiment);
     }

@@ -13,6 +13,7 @@ use kintsu_wire::message::{LinkEnd, NodeAction, RateSource, Repair, RepairTarget
 use super::declare::{Case, Recover};
 use super::meter::Meter;
 use super::report::Sample;
+use super::simulated::recovered;
 use super::single::slice_bytes;
 use super::site::Site;
 use crate::error::{ExperimentError, Result};
@@ -33,11 +34,10 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
         Requestors::Count(count) => Requestors::Nodes(some(site, victim, count as usize).await?),
         ref others => others.clone(),
     };
+    let (damaged, topology) = damaged(site, recover.stripes, object, victim, &requestors).await?;
     let one = recover.schedule.single_requestor();
-    let bound_seconds = match one {
-        true => 0.0,
-        false => least_seconds(site, recover.stripes, object, victim, &requestors).await?,
-    };
+    let bound_seconds = if one { 0.0 } else { least_seconds(&damaged, &topology) };
+    let simulated_seconds = recovered(case, recover, &damaged, &topology)?;
     finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
     let meter = Meter::start(site).await?;
     let wanted = Repair {
@@ -56,6 +56,7 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
         planned_bytes: report.bytes_moved,
         planned_cross_rack_bytes: report.bytes_across_racks,
         bound_seconds,
+        simulated_seconds,
         ..sample
     })
 }
@@ -71,15 +72,14 @@ pub async fn mend(site: &Site) -> Result<()> {
     finish(site.client.repair_by(Repair::new(RepairTarget::All)).await?, |_, _| {}).await.map(drop)
 }
 
-/// A lower bound on the time in which the links allow the blocks of a node to be repaired by these requestors; 0 where it is
-/// not known for the code.
-async fn least_seconds(
+/// The stripes that lose a block with a node, and the nodes, of which those that may get blocks are usable.
+async fn damaged(
     site: &Site,
     stripes: u64,
     object: &str,
     victim: NodeId,
     requestors: &Requestors,
-) -> Result<f64> {
+) -> Result<(Vec<DamagedStripe>, Topology)> {
     let (mut damaged, mut topology) = (Vec::new(), Topology::default());
     for position in 0..stripes {
         let stored = site.stripe(object, position).await?;
@@ -94,10 +94,16 @@ async fn least_seconds(
         Requestors::Any | Requestors::Count(_) => true,
     };
     topology.nodes.iter_mut().for_each(|(id, node)| node.usable &= gets(id));
+    Ok((damaged, topology))
+}
+
+/// A lower bound on the time in which the links allow these blocks to be repaired by the usable nodes; 0 where it is not
+/// known for the code.
+fn least_seconds(damaged: &[DamagedStripe], topology: &Topology) -> f64 {
     let common: Vec<NodeId> =
         topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id).collect();
-    let all: Option<Vec<_>> = losses(&topology, &damaged).into_iter().collect();
-    Ok(all.map_or(0.0, |all| bound(&all.concat(), &common, &topology)))
+    let all: Option<Vec<_>> = losses(topology, damaged).into_iter().collect();
+    all.map_or(0.0, |all| bound(&all.concat(), &common, topology))
 }
 
 /// Waits until the coordinator has measured the links of all nodes, which it does by itself.
