@@ -21,6 +21,11 @@ mod schedulers;
 pub mod slices;
 pub mod small;
 
+/// Whether an aim is met, in a word.
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "missed" }
+}
+
 /// A temporary folder in `dir`, removed when dropped.
 ///
 /// # Errors

@@ -16,6 +16,7 @@ use kintsu_plan::{Method, StripeView, Topology, Widest, draw, place_lost, widest
 use serde::Serialize;
 
 use super::plan::{Options, once, stripe, topology};
+use super::verdict;
 use crate::error::{Context, Result, ensure};
 use crate::plain;
 
@@ -122,10 +123,9 @@ impl Spread {
 pub fn table(cases: &[Case]) -> String {
     let mut table = plain::table(["code", "", "best", "median", "9 of 10", "worst", "exact", "aim"]);
     for case in cases {
-        let aim = case.aim_us.map_or(String::new(), |aim| {
-            let verdict = if case.search.median < aim { "met" } else { "missed" };
-            format!("median < {aim}: {verdict}")
-        });
+        let aim = case
+            .aim_us
+            .map_or(String::new(), |aim| format!("median < {aim}: {}", verdict(case.search.median < aim)));
         let exact = format!("{} of {}", case.exact, case.runs);
         for (what, spread, exact, aim) in
             [("search", case.search, exact, aim), ("plan", case.total, String::new(), String::new())]
