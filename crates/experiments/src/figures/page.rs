@@ -1,17 +1,12 @@
-//! Puts results into a page of the documentation, so that no number in it is typed by hand.
-//!
-//! Two comments, `<!-- results NAME -->` and `<!-- end -->`, mark a place for results; the text between them is
-//! replaced.
+//! Puts the results of experiments into their places in a page of the documentation ([`crate::page`]).
 
 use super::declare::Aim;
 use super::report::Report;
 use super::simulated::judged;
 use super::table;
-use crate::error::{ExperimentError, Result};
+use crate::error::Result;
+use crate::page::{fill, no_place};
 
-const OPEN: &str = "<!-- results ";
-const CLOSE: &str = " -->";
-const END: &str = "<!-- end -->";
 /// The name of the place for what [`summary`] says.
 const SUMMARY: &str = "summary";
 
@@ -20,38 +15,22 @@ const SUMMARY: &str = "summary";
 /// # Errors
 /// `Invalid` for a place without an end, and for a result without a place.
 pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
-    let mut out = String::with_capacity(page.len());
-    let mut rest = page;
     let mut placed = Vec::new();
-    while let Some(at) = rest.find(OPEN) {
-        let (before, from) = rest.split_at(at);
-        let (name, after) = from[OPEN.len()..].split_once(CLOSE).unwrap_or_default();
-        let end = after
-            .find(END)
-            .ok_or_else(|| ExperimentError::invalid(format!("results {name:?}"), END, "none"))?;
-        out += before;
-        match reports.iter().find(|report| report.experiment == name) {
-            // Aims of a single experiment are no summary of the page.
-            None if name == SUMMARY && reports.len() > 1 => {
-                let lines: String = summary(reports).lines().map(|line| format!("- {line}\n")).collect();
-                out += &format!("{OPEN}{name}{CLOSE}\n{lines}{END}");
-            }
-            Some(report) => {
-                out += &format!("{OPEN}{name}{CLOSE}\n{}{END}", section(report, charts));
-                placed.push(name);
-            }
-            None => out += &from[..from.len() - after.len() + end + END.len()],
+    let filled = fill(page, &mut |name| match reports.iter().find(|report| report.experiment == name) {
+        // Aims of a single experiment are no summary of the page.
+        None if name == SUMMARY && reports.len() > 1 => {
+            Some(summary(reports).lines().map(|line| format!("- {line}\n")).collect())
         }
-        rest = &after[end + END.len()..];
+        None => None,
+        Some(report) => {
+            placed.push(&report.experiment);
+            Some(section(report, charts))
+        }
+    })?;
+    match reports.iter().find(|report| !placed.contains(&&report.experiment)) {
+        Some(report) => Err(no_place(&report.experiment)),
+        None => Ok(filled),
     }
-    if let Some(report) = reports.iter().find(|report| !placed.contains(&report.experiment.as_str())) {
-        return Err(ExperimentError::invalid(
-            report.experiment.as_str(),
-            format!("{OPEN}NAME{CLOSE} in the page"),
-            "none",
-        ));
-    }
-    Ok(out + rest)
 }
 
 /// The text for the place of one experiment.
