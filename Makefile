@@ -7,7 +7,8 @@
 #                 how long a degraded read takes; RS-6-3 and RS-10-4 (or POLICY), or an
 #                 object of kintsu hdfs store under a CODE (rs:n=9,k=6); with RACKS=3 in three racks; with PAGE=docs/hdfs.md it
 #                 goes into that page too
-# make bench  measures kernel, planner, metadata and a whole cluster on this machine
+# make bench  builds the kernels that ours is compared with (scripts/rivals.sh) and measures kernel, planner, metadata, paths and a whole
+#             cluster on this machine; with PAGE=1 the tables of README.md and docs/measured.md are made of that
 # make page   measures the published figures, but those of ChameleonEC, on emulated hosts and writes docs/repair-experiments.md
 #             (two hours at most)
 
@@ -35,11 +36,8 @@ torture:
 	cargo run --profile torture --locked -p kintsu-torture -- --seeds 1000000..1002000 --jobs $(shell nproc)
 
 bench: build setup
-	$(KINTSU) bench kernel
-	$(KINTSU) bench plan
-	$(KINTSU) bench meta
-	$(KINTSU) bench io
-	$(KINTSU) bench small
+	scripts/rivals.sh
+	$(KINTSU) bench all $(if $(PAGE),--page README.md --page docs/measured.md)
 
 page: build
 	$(KINTSU) lab run page --runs 3 --minutes 120 --out results --page docs/repair-experiments.md

@@ -1,10 +1,11 @@
 //! Measurements on one machine, with both sides of each ratio in the same run.
 //!
 //! Each has `Options`, `run(&Options, progress) -> Report` and `Report::table`; a report is also
-//! serialisable. Only `io`, `meta`, `slices` and `small` start processes or nodes.
+//! serialisable. Only `io`, `meta`, `slices` and `small` start processes or nodes. `all` runs every one of them.
 
 use crate::error::{Context, Result};
 
+pub mod all;
 mod arena;
 mod burst;
 pub mod ecdag;
@@ -20,6 +21,11 @@ mod rivals;
 mod schedulers;
 pub mod slices;
 pub mod small;
+
+/// Whether an aim is met, in a word.
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "missed" }
+}
 
 /// A temporary folder in `dir`, removed when dropped.
 ///

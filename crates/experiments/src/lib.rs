@@ -16,6 +16,7 @@ pub mod figures;
 pub mod give_way;
 mod jobs;
 mod machine;
+mod page;
 mod plain;
 pub mod replay;
 mod step;

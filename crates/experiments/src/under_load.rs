@@ -166,7 +166,7 @@ impl Recovery {
             sample.users = Some(users.end().await?);
             if !self.repairs_values() {
                 let left = left(site.lab.spec().await.rates(), &carried, &report.nodes);
-                sample.idle_seconds = damage.least_seconds(&Requestors::Any, left);
+                sample.idle_seconds = damage.least_seconds(&damage.topology(&Requestors::Any, left));
             }
         }
         heal(site, &victims).await?;

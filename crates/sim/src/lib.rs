@@ -31,4 +31,4 @@ pub use many::{Recovered, Scheduled, least_seconds, schedule};
 pub use network::Network;
 pub use overheads::Overheads;
 pub use recovery::{Options, Outcome, Scheme, recover, requestors};
-pub use slices::{Passage, Simulated, passages, simulate};
+pub use slices::{Passage, Simulated, passages, simulate, simulate_on};

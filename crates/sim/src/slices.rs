@@ -2,8 +2,8 @@
 //!
 //! Every connection of the plan is a stream of slices in order. There is one for each lane and pair of nodes, as
 //! on agents, and one for each disk that has a rate. A slice is sent when all its inputs have arrived and the
-//! slice before it has left. Links serve slices one after the other, in the order of arrival. Time advances from
-//! event to event.
+//! slice before it has left. Links serve slices one after the other, in the order of arrival; those that are token
+//! buckets let the first ones after a pause pass at once. Time advances from event to event.
 //!
 //! Not modelled: bounded queues (a fast sender may be any number of slices ahead), the time that TCP takes to
 //! reach its rate, and processor time beyond [`Overheads::slice_seconds`]. Of long blocks only the first slices
@@ -50,13 +50,27 @@ pub fn simulate(
     slice_bytes: u64,
     overheads: &Overheads,
 ) -> Result<Simulated, SimError> {
+    simulate_on(&Network::new(topology, overheads), plan, topology, block_bytes, slice_bytes, overheads)
+}
+
+/// As [`simulate`], on this network of the topology's links.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_on(
+    network: &Network,
+    plan: &Plan,
+    topology: &Topology,
+    block_bytes: u64,
+    slice_bytes: u64,
+    overheads: &Overheads,
+) -> Result<Simulated, SimError> {
     let slice_bytes = step(plan, block_bytes, slice_bytes, overheads)?;
     let lanes = lanes(plan, slice_bytes, overheads)?;
-    let network = Network::new(topology, overheads);
     let slices = block_bytes.div_ceil(slice_bytes);
     let period = lanes.iter().map(|lane| u64::from(lane.share)).sum::<u64>().max(1);
     let stride = STRIDE_SLICES.div_ceil(period) * period;
-    let play = |bytes: u64| Player::new(&lanes, &network, topology, (bytes, slice_bytes), overheads).play().0;
+    let play = |bytes: u64| Player::new(&lanes, network, topology, (bytes, slice_bytes), overheads).play().0;
     let seconds = if slices <= 2 * stride {
         play(block_bytes)
     } else {
@@ -241,11 +255,13 @@ impl Moment {
 struct Player<'a> {
     overheads: &'a Overheads,
     capacity: &'a [f64],
+    /// See [`Network::ahead`].
+    ahead: &'a [f64],
     lanes: Vec<PlayedLane>,
     streams: Vec<Stream>,
     events: BinaryHeap<Reverse<(Moment, Event)>>,
     now: f64,
-    /// When each link will have served all that has come to it.
+    /// When each link will have served all that has come to it, at its rate.
     free: Vec<f64>,
     passages: Vec<Passage>,
 }
@@ -261,11 +277,13 @@ impl<'a> Player<'a> {
         let mut player = Self {
             overheads,
             capacity: network.capacity(),
+            ahead: network.ahead(),
             lanes: Vec::new(),
             streams: Vec::new(),
             events: BinaryHeap::new(),
             now: 0.0,
-            free: vec![0.0; network.capacity().len()],
+            // Idle for long: buckets are full.
+            free: vec![f64::NEG_INFINITY; network.capacity().len()],
             passages: Vec::new(),
         };
         for (number, lane) in lanes.iter().enumerate() {
@@ -397,14 +415,15 @@ impl<'a> Player<'a> {
 
     /// A transfer waits until the link has served what came before it. It enters the next link while this link
     /// still serves it. Its last byte leaves when this link has served it, but not before its last byte has
-    /// arrived, at `whole`. A link that is faster than the links before it serves other transfers in between.
+    /// arrived, at `whole`. A link that is faster than the links before it serves other transfers in between. A token
+    /// bucket serves what comes after a pause as if it had come [`Network::ahead`] earlier.
     fn queue(&mut self, stream: usize, instance: usize, hop: usize, whole: f64) {
         let at = &self.streams[stream];
         let link = at.links[hop] as usize;
         let last = hop + 1 == at.links.len();
-        let starts = self.free[link].max(self.now);
-        self.free[link] = starts + self.bytes(at, instance) / self.capacity[link];
-        let ends = self.free[link].max(whole);
+        let served = self.free[link].max(self.now - self.ahead[link]);
+        self.free[link] = served + self.bytes(at, instance) / self.capacity[link];
+        let (starts, ends) = (served.max(self.now), self.free[link].max(whole));
         if hop == 0 {
             self.at(ends, Event::Left { stream });
         }

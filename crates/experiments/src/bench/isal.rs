@@ -25,6 +25,8 @@ type CauchyMatrix = unsafe extern "C" fn(matrix: *mut u8, n: c_int, k: c_int);
 /// The functions that are compared against.
 pub(super) struct IsaL {
     file: String,
+    /// Whether it is 2.31 or later, the first with kernels for GFNI.
+    recent: bool,
     init_tables: InitTables,
     encode_data: EncodeData,
     cauchy_matrix: CauchyMatrix,
@@ -51,20 +53,25 @@ impl IsaL {
         unsafe {
             let (file, library) = library(FILE)?;
             // Since 2.31 the usual tables suit the best instruction set, and those for AVX2 have a function of their own.
-            let base =
-                library.get::<InitTables>(b"ec_init_tables_base\0").ok().filter(|_| backend == Backend::Avx2);
-            let init_tables = match base {
-                Some(base) => *base,
+            let base = library.get::<InitTables>(b"ec_init_tables_base\0").ok().map(|base| *base);
+            let init_tables = match base.filter(|_| backend == Backend::Avx2) {
+                Some(base) => base,
                 None => *library.get::<InitTables>(b"ec_init_tables\0")?,
             };
             Ok(Self {
                 file,
+                recent: base.is_some(),
                 init_tables,
                 encode_data: *library.get::<EncodeData>(encode)?,
                 cauchy_matrix: *library.get::<CauchyMatrix>(b"gf_gen_cauchy1_matrix\0")?,
                 _library: library,
             })
         }
+    }
+
+    /// Whether it is at its best with these instructions.
+    pub(super) fn is_at_its_best(&self, backend: Backend) -> bool {
+        self.recent || backend != Backend::Avx512Gfni
     }
 
     /// The `n x k` generator with Cauchy parity rows.

@@ -3,7 +3,8 @@
 //!
 //! Cases: RS (9,6), (14,10), (16,12) with ISA-L's Cauchy matrix; encoding all parities, or
 //! decoding one lost data block; blocks of 64 KiB, 128 KiB, 1 MiB; hot (one stripe over and over) or
-//! from DRAM (rotating over a set of stripes far larger than the last cache). Before a case is timed, the sides'
+//! from DRAM (rotating over a set of stripes far larger than the last cache). Aims are judged only where the other sides are
+//! at their best, as `scripts/rivals.sh` builds them. Before a case is timed, the sides'
 //! outputs are compared byte for byte. The memory limit of a case moves the same bytes without multiplying: it
 //! XORs the inputs into one output and fills the other outputs.
 
@@ -17,12 +18,22 @@ use super::burst::{Rate, interleave};
 use super::isal::IsaL;
 use super::klauspost::Klauspost;
 use super::rivals::Rival;
+use super::verdict;
 use crate::Machine;
 use crate::error::{ExperimentError, Result, ensure};
 use crate::plain;
 
 const CODES: [(usize, usize); 3] = [(9, 6), (14, 10), (16, 12)];
 const BLOCK_BYTES: [usize; 3] = [64 << 10, 128 << 10, 1 << 20];
+
+/// What our rate should be at least, over that of the better other side; `None` for instructions without an aim.
+fn aim(backend: Backend) -> Option<f64> {
+    match backend {
+        Backend::Avx512Gfni => Some(1.05),
+        Backend::Avx2 => Some(1.0),
+        _ => None,
+    }
+}
 
 /// How to measure.
 #[derive(Debug, Clone)]
@@ -65,6 +76,10 @@ pub struct Report {
     pub isal: String,
     /// The file of klauspost/reedsolomon, or why it is missing.
     pub klauspost: String,
+    /// The lower limit of every ratio; `None` where nothing is judged.
+    pub aim: Option<f64>,
+    /// Why nothing is judged; empty where something is.
+    pub unjudged: &'static str,
     /// What was measured.
     pub cases: Vec<Case>,
 }
@@ -120,6 +135,16 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
     let klauspost_file = told("klauspost").unwrap_or_else(|| {
         absent(klauspost.as_ref().and_then(|loaded| loaded.as_ref().err()).map(ToString::to_string))
     });
+    let lacks_klauspost = klauspost.as_ref().is_some_and(Result::is_err);
+    let unjudged = match (&isal, aim(backend)) {
+        (_, None) => "there is no aim for these instructions",
+        (Err(_), _) => "ISA-L is missing",
+        (Ok(isal), _) if !isal.is_at_its_best(backend) => {
+            "this ISA-L is older than 2.31, the first that uses GFNI"
+        }
+        _ if lacks_klauspost => "klauspost/reedsolomon is missing",
+        _ => "",
+    };
     let mut bench = Bench {
         backend,
         isal: isal.as_ref().ok(),
@@ -143,6 +168,8 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
         backend: bench.backend.to_string(),
         isal: isal_file,
         klauspost: klauspost_file,
+        aim: aim(backend).filter(|_| unjudged.is_empty()),
+        unjudged,
         cases,
     })
 }
@@ -254,6 +281,7 @@ impl Report {
             "ratio",
             "median",
             "limit",
+            "aim",
         ]);
         let number = |x: Option<f64>| x.map_or("-".to_string(), |x| format!("{x:.2}"));
         for c in &self.cases {
@@ -271,14 +299,48 @@ impl Report {
                 number(c.ratio_best),
                 number(c.ratio_median),
                 number(Some(c.limit.best)),
+                self.aim.zip(c.ratio_best).map_or(String::new(), |(aim, ratio)| verdict(ratio >= aim).into()),
             ]);
         }
         for column in table.column_iter_mut().skip(4) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         format!(
-            "{}, one core; kintsu ({}), ISA-L ({}), klauspost/reedsolomon ({}); GB/s of data in, best and median burst; ratios to the better other side\n{table}",
-            self.processor, self.backend, self.isal, self.klauspost
+            "{}, one core; kintsu ({}), ISA-L ({}), klauspost/reedsolomon ({}); GB/s of data in, best and median burst; ratios to the better other side\n{table}\n{}",
+            self.processor,
+            self.backend,
+            self.isal,
+            self.klauspost,
+            self.judged()
+        )
+    }
+
+    /// The case with the lowest ratio; none without another side.
+    pub fn lowest(&self) -> Option<(&Case, f64)> {
+        let ratios = self.cases.iter().filter_map(|case| Some((case, case.ratio_best?)));
+        ratios.min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// In how many cases the aim is met, in a sentence.
+    fn judged(&self) -> String {
+        let (Some(aim), Some((least, ratio))) = (self.aim, self.lowest()) else {
+            return format!("aims are not judged: {}", self.unjudged);
+        };
+        let met = |ratio: fn(&Case) -> Option<f64>| {
+            self.cases.iter().filter_map(ratio).filter(|ratio| *ratio >= aim).count()
+        };
+        let best = met(|case| case.ratio_best);
+        format!(
+            "aim: at least {aim} x the better other side in all cases: {}; {best} of {} by best bursts, {} by medians; the lowest \
+             ratio is {ratio:.2} (({},{}) {}, {} KiB, {})",
+            verdict(best == self.cases.len()),
+            self.cases.len(),
+            met(|case| case.ratio_median),
+            least.n,
+            least.k,
+            least.operation,
+            least.block_bytes >> 10,
+            least.memory
         )
     }
 }
@@ -296,6 +358,43 @@ mod tests {
             assert!(report.cases.iter().all(|c| c.kintsu.best > 0.0
                 && (c.isal.is_some() || c.klauspost.is_some()) == c.ratio_best.is_some()));
             assert!(report.table().contains("(14,10)"));
+            assert_eq!(report.aim.is_some(), report.unjudged.is_empty());
+            assert!(report.aim.is_none() || report.cases.iter().all(|c| c.ratio_best.is_some()));
         }
+    }
+
+    #[test]
+    fn one_case_below_the_aim_misses_it_and_rivals_that_are_not_at_their_best_are_not_judged() {
+        let rate = |best| Rate { best, median: best };
+        let case = |block_bytes, kintsu: f64| Case {
+            n: 9,
+            k: 6,
+            operation: "encode",
+            block_bytes,
+            memory: "hot",
+            kintsu: rate(kintsu),
+            isal: Some(rate(1.0)),
+            klauspost: None,
+            limit: rate(9.0),
+            ratio_best: Some(kintsu),
+            ratio_median: Some(kintsu),
+        };
+        let mut report = Report {
+            processor: "p".into(),
+            backend: "b".into(),
+            isal: "i".into(),
+            klauspost: "k".into(),
+            aim: Some(1.05),
+            unjudged: "",
+            cases: vec![case(64 << 10, 1.05), case(1 << 20, 1.04)],
+        };
+        let ends = |report: &Report| report.table().lines().last().map(str::to_owned).unwrap();
+        let missed = "aim: at least 1.05 x the better other side in all cases: missed; 1 of 2 by best bursts, 1 by medians; the \
+                      lowest ratio is 1.04 ((9,6) encode, 1024 KiB, hot)";
+        assert_eq!(ends(&report), missed);
+        report.cases.pop();
+        assert!(ends(&report).contains("in all cases: met; 1 of 1"));
+        (report.aim, report.unjudged) = (None, "ISA-L is missing");
+        assert_eq!(ends(&report), "aims are not judged: ISA-L is missing");
     }
 }

@@ -13,6 +13,7 @@ use kintsu_plan::{DamagedStripe, Rates, StripeView, Topology, draw, even_cluster
 use serde::Serialize;
 
 use super::plan::{Options, stripe};
+use super::verdict;
 use crate::error::{Result, ensure};
 use crate::plain;
 
@@ -114,9 +115,8 @@ fn best_and_median(mut times: Vec<f64>) -> [f64; 2] {
 pub fn table(cases: &[Case]) -> String {
     let mut table = plain::table(["scheduler", "schedule", "median", "prove", "median", "aim"]);
     for case in cases {
-        let verdict = if case.schedule[1] < case.aim_ms { "met" } else { "missed" };
         let numbers = [case.schedule, case.prove].concat().into_iter().map(|ms| format!("{ms:.2}"));
-        let aim = format!("median < {}: {verdict}", case.aim_ms);
+        let aim = format!("median < {}: {}", case.aim_ms, verdict(case.schedule[1] < case.aim_ms));
         table.add_row([case.scheduler.to_string()].into_iter().chain(numbers).chain([aim]));
     }
     for column in table.column_iter_mut().skip(1) {

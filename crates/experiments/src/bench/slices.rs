@@ -24,12 +24,19 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use super::io::cpu_seconds;
-use super::relay;
+use super::{relay, verdict};
 use crate::Machine;
 use crate::error::{Context as _, Result, ensure};
 use crate::plain;
 
 const GENERATION: u32 = 1;
+
+/// The chain's processor time for each gigabyte and hop should be at most this many times that of the bare relays, in
+/// slices of [`LEAST_JUDGED`] or more.
+const AIM: f64 = 1.25;
+
+/// Smaller slices cost more than their bytes, whoever moves them.
+const LEAST_JUDGED: u32 = 32 << 10;
 
 /// The block that is lost, and copied.
 const LOST: BlockIndex = BlockIndex(0);
@@ -75,6 +82,10 @@ pub struct Row {
     pub chain_over_direct: f64,
     /// Rate of the chain over that of the bare relays.
     pub chain_over_relay: f64,
+    /// Processor time of the chain, for each gigabyte and hop, over that of the bare relays.
+    pub cpu_over_relay: f64,
+    /// The upper limit that `cpu_over_relay` should not exceed, if there is an aim for this slice.
+    pub aim: Option<f64>,
 }
 
 /// The measurement.
@@ -116,6 +127,8 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Re
             slice_bytes,
             chain_over_direct: direct.mb_s / chain.mb_s,
             chain_over_relay: chain.mb_s / relay.mb_s,
+            cpu_over_relay: chain.cpu_s_per_gb_hop / relay.cpu_s_per_gb_hop,
+            aim: (slice_bytes >= LEAST_JUDGED).then_some(AIM),
             chain,
             direct,
             relay,
@@ -337,6 +350,8 @@ impl Report {
             "relay s/GB/hop",
             "time chain/direct",
             "rate chain/relay",
+            "s chain/relay",
+            "aim",
         ]);
         for row in &self.rows {
             table.add_row([
@@ -349,11 +364,41 @@ impl Report {
                 format!("{:.2}", row.relay.cpu_s_per_gb_hop),
                 format!("{:.2}", row.chain_over_direct),
                 format!("{:.2}", row.chain_over_relay),
+                format!("{:.2}", row.cpu_over_relay),
+                row.aim
+                    .map_or(String::new(), |aim| format!("<= {aim}: {}", verdict(row.cpu_over_relay <= aim))),
             ]);
         }
         format!(
-            "a block of {} bytes along {} helpers, on loopback, {} x {}; MB of the block a second, best runs\n{table}",
+            "a block of {} bytes along {} helpers, on loopback, {} x {}; MB of the block a second, processor seconds for each GB and \
+             hop, best runs\n{table}",
             self.block_bytes, self.helpers, self.processors, self.processor
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_that_costs_too_much_misses_the_aim_unless_it_is_small() {
+        let side = |cpu_s_per_gb_hop| Side { mb_s: 1.0, cpu_s_per_gb_hop };
+        let row = |slice_bytes, cpu: f64, aim| Row {
+            slice_bytes,
+            chain: side(cpu),
+            direct: side(1.0),
+            relay: side(1.0),
+            chain_over_direct: 1.0,
+            chain_over_relay: 1.0,
+            cpu_over_relay: cpu,
+            aim,
+        };
+        let rows = vec![row(4096, 9.0, None), row(32 << 10, 1.25, Some(AIM)), row(1 << 20, 1.5, Some(AIM))];
+        let report = Report { processor: "p".into(), processors: 2, block_bytes: 1, helpers: 3, rows };
+        let table = report.table();
+        let ends: Vec<&str> = table.lines().rev().take(3).map(str::trim_end).collect();
+        assert!(ends[0].ends_with("<= 1.25: missed") && ends[1].ends_with("<= 1.25: met"), "{table}");
+        assert!(ends[2].ends_with("9.00"), "{table}");
     }
 }

@@ -1,31 +1,31 @@
-//! Puts results into a page of the documentation, so that no number in it is typed by hand.
-//!
-//! Two comments, `<!-- results NAME -->` and `<!-- end -->`, mark a place for results; the text between them is
-//! replaced. The place `summary` gets a summary of all results on the page.
+//! Puts the results of experiments into their places in a page of the documentation ([`crate::page`]), and a summary of all results
+//! on the page into the place `summary`.
+
+use std::collections::BTreeSet;
 
 use super::report::Report;
 use super::summary::{Shown, lines};
 use super::table;
-use crate::error::{ExperimentError, Result};
+use crate::error::Result;
+use crate::page::{fill, no_place};
 
-const OPEN: &str = "<!-- results ";
-const CLOSE: &str = " -->";
-const END: &str = "<!-- end -->";
 /// The name of the place for the summary.
 const SUMMARY: &str = "summary";
 
 /// Refuses a page that has no place for one of these experiments.
 ///
 /// # Errors
-/// `Invalid` for the first of them.
+/// `Invalid` for the first of them, and for a place without an end.
 pub fn check_places<'a>(page: &str, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
-    for name in names {
-        let place = format!("{OPEN}{name}{CLOSE}");
-        if !page.contains(&place) {
-            return Err(ExperimentError::invalid(name, format!("{place} in the page"), "none"));
-        }
+    let mut places = BTreeSet::new();
+    fill(page, &mut |name, _| {
+        places.insert(name.to_owned());
+        None
+    })?;
+    match names.into_iter().find(|name| !places.contains(*name)) {
+        Some(name) => Err(no_place(name)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The page with the results of these experiments, and a summary of all that it shows then; places of other experiments stay as
@@ -35,33 +35,18 @@ pub fn check_places<'a>(page: &str, names: impl IntoIterator<Item = &'a str>) ->
 /// `Invalid` for a place without an end, and for a result without a place.
 pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
     check_places(page, reports.iter().map(|report| report.experiment.as_str()))?;
-    let mut out = String::with_capacity(page.len());
-    let mut rest = page;
-    let (mut shown, mut summary_at) = (Vec::new(), None);
-    while let Some(at) = rest.find(OPEN) {
-        let (before, from) = rest.split_at(at);
-        let (name, after) = from[OPEN.len()..].split_once(CLOSE).unwrap_or_default();
-        let (text, left) = after
-            .split_once(END)
-            .ok_or_else(|| ExperimentError::invalid(format!("results {name:?}"), END, "none"))?;
-        out += &format!("{before}{OPEN}{name}{CLOSE}");
+    let mut shown = Vec::new();
+    let filled = fill(page, &mut |name, now| {
         if name == SUMMARY {
-            summary_at = Some(out.len());
-        } else {
-            let own = reports.iter().find(|report| report.experiment == name);
-            let text = own.map_or(text.to_owned(), |report| format!("\n{}", section(report, charts)));
-            shown.push(Shown::section(name, &text));
-            out += &text;
+            return None;
         }
-        out += END;
-        rest = left;
-    }
-    out += rest;
-    if let Some(at) = summary_at {
-        let lines: String = lines(&shown).iter().map(|line| format!("- {line}\n")).collect();
-        out.insert_str(at, &format!("\n{lines}"));
-    }
-    Ok(out)
+        let own = reports.iter().find(|report| report.experiment == name);
+        let own = own.map(|report| section(report, charts));
+        shown.push(Shown::section(name, own.as_deref().unwrap_or(now)));
+        own
+    })?;
+    let summary: String = lines(&shown).iter().map(|line| format!("- {line}\n")).collect();
+    fill(&filled, &mut |name, _| (name == SUMMARY).then(|| summary.clone()))
 }
 
 /// The text for the place of one experiment.
@@ -93,9 +78,12 @@ mod tests {
     use super::super::catalog::catalog;
     use super::super::declare::{Aim, Baseline, Measure, NO_PAPER, Point};
     use super::super::report::{Judged, Row, Sample};
+    use super::super::simulated::Trial;
     use super::super::spread::Spread;
     use super::*;
     use crate::Machine;
+    use kintsu_dag::StripeId;
+    use kintsu_plan::{Layout, LayoutKind};
 
     /// The groups that the page's commands run.
     const GROUPS: [&str; 2] = ["page", "chameleon"];
@@ -176,6 +164,29 @@ mod tests {
         let summary = format!("- 2 of 4 aims hold\n{}{}", missed("one"), missed("two"));
         assert!(both.starts_with(&format!("<!-- results summary -->\n{summary}<!-- end -->\n")), "{both}");
         assert_eq!(both, splice(page, &[report("one"), report("two")], "charts").unwrap());
+    }
+
+    #[test]
+    fn the_summary_holds_the_simulator_to_one_limit_for_repairs_and_to_another_one_for_whole_nodes() {
+        let layout = Layout { kind: LayoutKind::Striped, block_bytes: 1, cell_bytes: 1, w: 1, data_bytes: 1 };
+        let trial =
+            Trial { stripe: StripeId(1), layout, homes: Vec::new(), goals: Vec::new(), step_bytes: 1 };
+        let mut played = report("one");
+        for sample in played.rows.iter_mut().flat_map(|row| &mut row.samples) {
+            sample.simulated_seconds = Some(1.08 * sample.seconds);
+        }
+        // A recovery of a node has no plan of its own.
+        played.rows[0].samples.iter_mut().for_each(|sample| sample.trial = Some(trial.clone()));
+        let page = "<!-- results summary --><!-- end -->\n<!-- results one --><!-- end -->\n";
+        let page = splice(page, &[played], "charts").unwrap();
+        let line = |what: &str, far: &str, percent: u32, verdict: &str, series: &str| {
+            format!(
+                "- the simulator, {what}: {far} at which processors are less than 70% busy are off by more than {percent}%, aim: none, \
+                 {verdict}; the most is +8.0%: one, 1, {series}\n"
+            )
+        };
+        assert!(page.contains(&line("one stripe", "1 of 1 points (100.0%)", 5, "MISSED", "a")), "{page}");
+        assert!(page.contains(&line("whole nodes", "0 of 1 points (0.0%)", 10, "holds", "b")), "{page}");
     }
 
     #[test]

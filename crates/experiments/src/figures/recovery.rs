@@ -13,6 +13,7 @@ use kintsu_wire::message::{LinkEnd, NodeAction, RateSource, Repair, RepairTarget
 use super::declare::{Case, Recover};
 use super::meter::Meter;
 use super::report::Sample;
+use super::simulated::recovered;
 use super::single::slice_bytes;
 use super::site::Site;
 use crate::error::{ExperimentError, Result};
@@ -33,13 +34,11 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
         Requestors::Count(count) => Requestors::Nodes(some(site, victim, count as usize).await?),
         ref others => others.clone(),
     };
-    let bound_seconds = match recover.schedule.single_requestor() {
-        true => 0.0,
-        false => {
-            let damage = Damage::of(site, object, recover.stripes, &[victim]).await?;
-            damage.least_seconds(&requestors, site.lab.spec().await.rates())
-        }
-    };
+    let damage = Damage::of(site, object, recover.stripes, &[victim]).await?;
+    let topology = damage.topology(&requestors, site.lab.spec().await.rates());
+    let one = recover.schedule.single_requestor();
+    let bound_seconds = if one { 0.0 } else { damage.least_seconds(&topology) };
+    let simulated_seconds = recovered(case, recover, &damage.stripes, &topology)?;
     finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
     let meter = Meter::start(site).await?;
     let wanted = Repair {
@@ -58,6 +57,7 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
         planned_bytes: report.bytes_moved,
         planned_cross_rack_bytes: report.bytes_across_racks,
         bound_seconds,
+        simulated_seconds,
         ..sample
     })
 }
@@ -102,19 +102,24 @@ impl Damage {
         Ok(damage)
     }
 
-    /// A lower bound on the time in which links of these rates allow the lost blocks to be repaired by these requestors; 0 where
-    /// it is not known for the code.
-    pub fn least_seconds(&self, requestors: &Requestors, rates: Rates) -> f64 {
+    /// The nodes, of which only these requestors are usable, with links of these rates.
+    pub fn topology(&self, requestors: &Requestors, rates: Rates) -> Topology {
         let mut topology = Topology { rates, ..self.topology.clone() };
         let gets = |node: &NodeId| match requestors {
             Requestors::Nodes(nodes) => nodes.contains(node),
             Requestors::Any | Requestors::Count(_) => true,
         };
         topology.nodes.iter_mut().for_each(|(id, node)| node.usable &= gets(id));
+        topology
+    }
+
+    /// A lower bound on the time in which the links allow the lost blocks to be repaired by the usable nodes; 0 where it is not
+    /// known for the code.
+    pub fn least_seconds(&self, topology: &Topology) -> f64 {
         let common: Vec<NodeId> =
             topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id).collect();
-        let all: Option<Vec<_>> = losses(&topology, &self.stripes).into_iter().collect();
-        all.map_or(0.0, |all| bound(&all.concat(), &common, &topology))
+        let all: Option<Vec<_>> = losses(topology, &self.stripes).into_iter().collect();
+        all.map_or(0.0, |all| bound(&all.concat(), &common, topology))
     }
 }
 

@@ -87,10 +87,10 @@ pub struct Sample {
     /// The least time in which what users left of the links on average can carry any plan; 0 where it is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub idle_seconds: f64,
-    /// The simulator's time for the same plan on the same links; none where it does not play such work.
+    /// The simulator's time for the same plans on the same links; none where it does not play such work.
     #[serde(default)]
     pub simulated_seconds: Option<f64>,
-    /// The inputs of the plan, so that it can be played again; none where there is no plan.
+    /// The inputs of the plan, so that it can be played again; none where there is no plan, or there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<Trial>,
     /// What users measured meanwhile; none where nobody worked.

@@ -24,7 +24,7 @@ pub struct Shown {
 struct Played {
     /// The number of its kind in [`PLAYED`].
     kind: usize,
-    /// By how many percent the simulator is off, whatever the sign.
+    /// By how many percent the simulator is above what was measured.
     off: f64,
     at: String,
 }
@@ -71,15 +71,14 @@ impl Shown {
             let (Some(off), Some(load)) = (table.column(table::OFF), table.column(table::LOAD)) else {
                 continue;
             };
-            // Of what is shown as a rate the simulator plays whole nodes only.
-            let kind = usize::from(table.column(table::RATE).is_some());
             for row in &table.rows {
                 let percent = |column: usize| row.get(column)?.split_once('%')?.0.parse::<f64>().ok();
+                let kind = usize::from(row.get(off).is_some_and(|off| off.ends_with(table::OF_NODE)));
                 if let (Some(off), Some(load)) = (percent(off), percent(load))
                     && load < MOST_LOAD
                 {
                     let at = row.iter().take(2).map(String::as_str).collect::<Vec<_>>().join(", ");
-                    played.push(Played { kind, off: off.abs(), at: format!("{}, {at}", self.name) });
+                    played.push(Played { kind, off, at: format!("{}, {at}", self.name) });
                 }
             }
         }
@@ -117,13 +116,13 @@ fn simulator(all: &[Shown]) -> Vec<(bool, String)> {
     let played: Vec<Played> = all.iter().flat_map(Shown::played).collect();
     let of = |(kind, (what, most)): (usize, (&str, f64))| {
         let points = || played.iter().filter(|point| point.kind == kind);
-        let worst = points().max_by(|a, b| a.off.total_cmp(&b.off))?;
-        let (count, far) = (points().count(), points().filter(|point| point.off > most).count());
+        let worst = points().max_by(|a, b| a.off.abs().total_cmp(&b.off.abs()))?;
+        let (count, far) = (points().count(), points().filter(|point| point.off.abs() > most).count());
         let verdict = if far == 0 { table::HOLDS } else { table::MISSED };
         let share = 100.0 * far as f64 / count as f64;
         let line = format!(
             "the simulator, {what}: {far} of {count} points ({share:.1}%) at which processors are less than {MOST_LOAD:.0}% busy are \
-             off by more than {most:.0}%, aim: none, {verdict}; the most is {:.1}%: {}",
+             off by more than {most:.0}%, aim: none, {verdict}; the most is {:+.1}%: {}",
             worst.off, worst.at
         );
         Some((far == 0, line))
@@ -143,10 +142,10 @@ mod tests {
         | e over f | - | not measured | - | >= 0.750 x |  |\n\
         | g over h | - | 2.000 x | - | - |  |\n";
 
-    fn points(unit: &str, rows: &[(&str, &str, &str)]) -> String {
+    fn points(rows: &[(&str, &str, &str)]) -> String {
         let rows = rows.iter().map(|(x, off, load)| format!("| {x} | chain | 1.0 | {off} | {load} |\n"));
         format!(
-            "| x |  | {unit} | simulated off | load |\n| --- | --- | --- | --- | --- |\n{}",
+            "| x |  | time, s | simulated off | load |\n| --- | --- | --- | --- | --- |\n{}",
             rows.collect::<String>()
         )
     }
@@ -178,17 +177,17 @@ mod tests {
             ("3", "+40.0%", "70%"),
             ("4", "-", "9%"),
         ];
-        let stripes = Shown::section("stripes", &points("time, s", &far));
-        let near = [("1", "+9.0%", "10%"), ("2", "-3.0%", "10%")];
-        let nodes = Shown::section("nodes", &points("MiB/s", &near));
+        let stripes = Shown::section("stripes", &points(&far));
+        let near = [("1", "+9.0%, node", "10%"), ("2", "-3.0%, node", "10%")];
+        let nodes = Shown::section("nodes", &points(&near));
         assert_eq!(
             lines(&[stripes, nodes]),
             [
                 "1 of 2 aims hold",
                 "the simulator, one stripe: 1 of 2 points (50.0%) at which processors are less than 70% busy are off by more than \
-                 5%, aim: none, MISSED; the most is 5.1%: stripes, 2, chain",
+                 5%, aim: none, MISSED; the most is -5.1%: stripes, 2, chain",
                 "the simulator, whole nodes: 0 of 2 points (0.0%) at which processors are less than 70% busy are off by more than \
-                 10%, aim: none, holds; the most is 9.0%: nodes, 1, chain",
+                 10%, aim: none, holds; the most is +9.0%: nodes, 1, chain",
             ]
         );
     }

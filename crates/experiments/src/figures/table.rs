@@ -11,11 +11,12 @@ use crate::workload::Played;
 /// Headings that a summary looks for, and the words of verdicts.
 pub(super) const AIM: &str = "aim";
 pub(super) const HERE: &str = "here";
-pub(super) const RATE: &str = "MiB/s";
 pub(super) const OFF: &str = "simulated off";
 pub(super) const LOAD: &str = "load";
 pub(super) const HOLDS: &str = "holds";
 pub(super) const MISSED: &str = "MISSED";
+/// Ends what the simulator is off by where it has played a whole node.
+pub(super) const OF_NODE: &str = ", node";
 /// What stands where there is no value.
 pub(super) const NONE: &str = "-";
 /// Begins the note of an experiment that was interrupted.
@@ -101,7 +102,7 @@ pub fn points(report: &Report) -> Table {
 fn unit(report: &Report) -> &'static str {
     match report.measure {
         Measure::Seconds => "time, s",
-        Measure::Rate => RATE,
+        Measure::Rate => "MiB/s",
     }
 }
 
@@ -121,7 +122,8 @@ fn point(report: &Report, row: &Row) -> Vec<String> {
         cells.push(report.over_baseline(row).map_or(NONE.into(), |s| format!("{:.3}", s.median)));
     }
     cells.push(row.simulated().map_or(NONE.into(), |s| number(s.median)));
-    cells.push(row.simulated_above().map_or(NONE.into(), |percent| format!("{percent:+.1}%")));
+    let of = if row.samples.iter().any(|sample| sample.trial.is_some()) { "" } else { OF_NODE };
+    cells.push(row.simulated_above().map_or(NONE.into(), |percent| format!("{percent:+.1}%{of}")));
     cells.push(if bound > 0.0 { number(bound) } else { NONE.into() });
     cells.push(blocks(median(&|sample| sample.sent_bytes as f64)));
     cells.push(blocks(median(&|sample| sample.cross_rack_bytes as f64)));

@@ -10,6 +10,23 @@ use crate::units::Bytes;
 /// `kintsu bench ...`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
+    /// Run all of these but load, one after the other, as they run by default; they also make the table of the documentation.
+    #[command(after_help = "\
+Examples:
+  scripts/rivals.sh; kintsu bench all
+  kintsu bench all --page README.md --page docs/measured.md     # as make bench PAGE=1")]
+    All {
+        /// Stripes of the measured coordinator.
+        #[arg(long, default_value_t = 1_000_000)]
+        stripes: u64,
+        /// A folder on the disk to be measured; temporary folders in it are created and removed.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+        /// A page whose place for the table is filled: the text from `<!-- results bench -->`, or `bench-short`, to
+        /// `<!-- end -->`.
+        #[arg(long, value_name = "FILE")]
+        page: Vec<PathBuf>,
+    },
     /// Compare the coding kernel with those of ISA-L and klauspost/reedsolomon, and encoding by graph with bare kernel
     /// calls.
     #[command(after_help = "\

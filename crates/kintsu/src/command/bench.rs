@@ -1,9 +1,11 @@
 //! `kintsu bench ...`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use kintsu_experiments::ExperimentError;
-use kintsu_experiments::bench::{ecdag, folder, io, kernel, meta, plan, slices, small};
+use kintsu_experiments::bench::{all, ecdag, folder, io, kernel, meta, plan, slices, small};
 
 use super::input::{sink, stream};
 use crate::cli::BenchCommand;
@@ -14,6 +16,22 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
     let bar = progress::steps("measuring");
     let mut show = |what: &str| bar.set_message(what.to_owned());
     match command {
+        BenchCommand::All { stripes, dir, page } => {
+            // Before minutes of work.
+            page.iter().try_for_each(|page| in_page(page, all::check(&read(page)?)))?;
+            let options = all::Options { stripes, dir, executor, stream, sink };
+            let report = tokio::select! {
+                report = all::run(&options, &mut show) => report?,
+                code = super::interrupted() => return code,
+            };
+            progress::clear();
+            if json {
+                output::json(&report)?
+            } else {
+                output::line(&report.table())?
+            }
+            page.iter().try_for_each(|page| write(page, &report))?;
+        }
         BenchCommand::Kernel { seconds, backend } => {
             let backend = backend.as_deref().map(kernel::backend).transpose()?;
             let options = kernel::Options { seconds_per_case: seconds, backend, ..Default::default() };
@@ -78,6 +96,20 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn read(page: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(page).with_context(|| format!("--page: cannot read {}", page.display()))
+}
+
+/// Puts the table into its place in a page.
+fn write(page: &Path, report: &all::Report) -> anyhow::Result<()> {
+    let text = in_page(page, report.fill(&read(page)?))?;
+    std::fs::write(page, text).with_context(|| format!("--page: cannot write {}", page.display()))
+}
+
+fn in_page<T>(page: &Path, done: Result<T, ExperimentError>) -> anyhow::Result<T> {
+    done.with_context(|| format!("--page: {}", page.display()))
 }
 
 /// The executor of a process of this program.

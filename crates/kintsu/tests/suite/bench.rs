@@ -1,4 +1,5 @@
-//! `kintsu bench slices` and `io`: that they work and leave nothing behind; the speed is not tested.
+//! `kintsu bench slices` and `io`: that they work and leave nothing behind; the speed is not tested. `all`: that it does not begin
+//! in vain.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -40,4 +41,20 @@ fn put_and_get_are_measured_in_a_folder_that_is_there_and_stays_empty() {
     let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!((report["nodes"].as_u64(), report["size"].as_u64()), (Some(4), Some(1 << 20)));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
+fn a_page_without_a_place_for_the_table_is_refused_before_anything_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page.md");
+    std::fs::write(&page, "# A page\n").unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_kintsu"))
+        .args(["bench", "all", "--page"])
+        .arg(&page)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(!run.status.success() && said.contains("page.md"), "{said}");
+    assert!(said.contains("expected <!-- results bench --> in the page, got none"), "{said}");
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), "# A page\n");
 }

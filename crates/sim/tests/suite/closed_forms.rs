@@ -10,7 +10,7 @@ use kintsu_plan::Link;
 use kintsu_plan::{
     Account, Layout, LayoutKind, Method, Plan, Rates, Repair, StripeView, Topology, even_cluster, repair,
 };
-use kintsu_sim::{Overheads, simulate};
+use kintsu_sim::{Network, Overheads, simulate, simulate_on};
 
 const RATE: u64 = 1_000_000;
 const BLOCK: u64 = 6_000_000;
@@ -176,6 +176,29 @@ fn overheads_delay_hops_and_bound_streams() {
     let error = simulate(&plan, &topology, BLOCK, 60_000, &wrong).unwrap_err().to_string();
     assert_eq!(error, "wire: expected 1 or more, got 0.5");
     assert!(simulate(&plan, &topology, BLOCK, 0, &none).is_err());
+}
+
+/// The first bytes after a pause pass at once, on each link of a path: what the longest queue has to carry is less by them, and
+/// a path fills sooner.
+#[test]
+fn a_bucket_lets_the_first_bytes_pass_at_once() {
+    let topology = cluster(20, 1);
+    let none = Overheads::default();
+    let seconds = |method, burst: f64| {
+        let plan = planned("rs:n=9,k=6", 1, method, &topology);
+        let network = Network::new(&topology, &none).with_bursts(|_| burst);
+        simulate_on(&network, &plan, &topology, BLOCK, BLOCK / 100, &none).unwrap().seconds
+    };
+    let (block, slice) = (BLOCK as f64 / RATE as f64, BLOCK as f64 / RATE as f64 / 100.0);
+    // Three slices: the first one is at the requestor at once.
+    let three = 3.0 * slice;
+    close(seconds(Method::Pipeline, three * RATE as f64), block - three);
+    close(seconds(Method::Conventional, three * RATE as f64), 6.0 * block - three);
+    close(seconds(Method::PipeB, three * RATE as f64), 6.0 * (block - three));
+    // Half a slice: each of the five later hops waits for the other half.
+    let half = slice / 2.0;
+    close(seconds(Method::Pipeline, half * RATE as f64), block - half + 5.0 * half);
+    close(seconds(Method::Pipeline, 0.0), block + 5.0 * slice);
 }
 
 #[test]
