@@ -33,7 +33,7 @@ use kintsu_plan::{Layout, LayoutKind, Topology, even_cluster};
 use crate::error::{ExperimentError, Result};
 use crate::trace::Request;
 
-pub use on_hosts::{Hosts, OnHosts, hosts_table, on_hosts};
+pub use on_hosts::{Hosts, OnHosts, hosts_markdown, hosts_table, on_hosts};
 pub use report::{Averages, Published, Report, Row, averages, markdown, table};
 
 use account::{Account, Sent};

@@ -406,6 +406,30 @@ pub fn hosts_table(traces: &[OnHosts]) -> String {
     text.trim_end().to_owned()
 }
 
+/// The same as a Markdown table, for `docs/updates.md`.
+pub fn hosts_markdown(traces: &[OnHosts]) -> String {
+    let mut text =
+        "| trace | code, racks | scheme | analysis | kernel | ratio | without headers of segments |\n"
+            .to_owned()
+            + "|---|---|---|---|---|---|---|\n";
+    for trace in traces {
+        for row in &trace.rows {
+            text += &format!(
+                "| {} | {}, {} | {} | {} | {} | {:.3} | {:.3} |\n",
+                trace.trace,
+                trace.code,
+                trace.racks,
+                row.scheme,
+                mib(row.analysis.total()),
+                mib(row.kernel_bytes),
+                row.ratio(),
+                row.ratio_of_payload(),
+            );
+        }
+    }
+    text
+}
+
 /// The schemes with the numbers of updates at once that suited them best.
 fn best_table(trace: &OnHosts) -> String {
     let mut table = plain::table(["SCHEME", "AT ONCE", "UPDATES/S", "OVER BASELINE", "OVER PARIX"]);

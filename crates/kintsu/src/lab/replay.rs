@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use kintsu_experiments::Step;
-use kintsu_experiments::replay::{Hosts, Options, averages, hosts_table, markdown, on_hosts, replay, table};
+use kintsu_experiments::replay::{
+    Hosts, Options, averages, hosts_markdown, hosts_table, markdown, on_hosts, replay, table,
+};
 use kintsu_experiments::trace::Trace;
 use kintsu_lab::{Entry, Place, enter};
 
@@ -62,9 +64,12 @@ async fn play(args: &LabReplay, options: &Options, json: bool) -> anyhow::Result
         played.push(on_hosts(&name, trace, options, &hosts, &tell).await?);
         progress::clear();
     }
-    match json {
-        true => output::json(&serde_json::json!({ "traces": played }))?,
-        false => output::line(&hosts_table(&played))?,
+    if json {
+        output::json(&serde_json::json!({ "traces": played }))?;
+    } else if args.markdown {
+        output::line(hosts_markdown(&played).trim_end())?;
+    } else {
+        output::line(&hosts_table(&played))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -34,14 +34,14 @@ pub struct LabReplay {
     /// Commit when more stripes than this are dirty (u_s).
     #[arg(long, default_value_t = 100, value_name = "STRIPES")]
     pub us: usize,
-    /// Print a table in Markdown, as in docs/updates.md.
+    /// Print a table in Markdown, for docs/updates.md.
     #[arg(long)]
     pub markdown: bool,
     /// Compute the traffic only; nothing is stored or sent. Without it, writes are replayed on emulated hosts.
     #[arg(long)]
     pub analyse: bool,
     /// Replay this many writes of each trace, from its beginning.
-    #[arg(long, default_value_t = 500, value_name = "N", conflicts_with_all = ["analyse", "markdown"])]
+    #[arg(long, default_value_t = 500, value_name = "N", conflicts_with = "analyse")]
     pub writes: usize,
     /// Each update writes its whole block, as in the paper.
     #[arg(long, conflicts_with = "analyse")]
