@@ -22,11 +22,11 @@ impl Server {
         let mut command = kintsu();
         command.args(["nbd", "disk", "--json", "--unix"]).arg(socket).args(more);
         command.env("KINTSU_COORDINATOR", &cluster.endpoint);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("it did not start: {line:?}"));
+        Self::of(command)
+    }
+
+    fn of(command: Command) -> Self {
+        let (child, ready) = started(command);
         Self { uri: ready["uri"].as_str().unwrap().to_owned(), child }
     }
 
@@ -49,6 +49,15 @@ impl Server {
         let mode: &[&str] = if writes { &[] } else { &["-r"] };
         Command::new("qemu-io").args(["-f", "raw"]).args(mode).args(args).arg(&self.uri).output().unwrap()
     }
+}
+
+/// A process that runs until stopped, and what it says when it is ready.
+fn started(mut command: Command) -> (Child, Value) {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("it did not start: {line:?}"));
+    (child, ready)
 }
 
 impl Drop for Server {
@@ -204,4 +213,46 @@ fn a_file_system_is_made_while_a_node_dies() {
     let out = cluster.run(&["volume", "read", "disk"]);
     std::fs::write(&image, out.stdout).unwrap();
     assert!(Command::new("e2fsck").arg("-fn").arg(&image).output().unwrap().status.success());
+}
+
+#[test]
+fn in_a_cluster_with_tls_the_disk_is_in_tls_too() {
+    if Command::new("nbdinfo").arg("--version").stdin(Stdio::null()).output().is_err() {
+        return skipped("no nbdinfo to try `kintsu nbd` in TLS with");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let run = |command: &mut Command| {
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{command:?}: {}", text(&out.stderr));
+    };
+    let (ca, all) = (path("ca"), path("all"));
+    run(kintsu().args(["ca", "init", &ca]));
+    let roles = ["coordinator", "agent/0", "agent/1", "agent/2", "operator"].map(|role| ["--role", role]);
+    run(kintsu().args(["ca", "issue", &ca, "--host", "127.0.0.1", "--out", &all]).args(roles.concat()));
+    for (ours, theirs) in
+        [("ca.pem", "ca-cert.pem"), ("cert.pem", "client-cert.pem"), ("key.pem", "client-key.pem")]
+    {
+        std::os::unix::fs::symlink(ours, dir.path().join("all").join(theirs)).unwrap();
+    }
+    let mut up = kintsu();
+    up.args(["up", "--json", "--no-page", "--nodes", "3", "--racks", "3", "--listen", "127.0.0.1:0"]);
+    up.args(["--dir", &path("nodes"), "--tls", &all]);
+    let (up, ready) = started(up);
+    let _up = Server { child: up, uri: String::new() };
+    let ours = |args: &[&str]| {
+        let mut command = kintsu();
+        command.args(args).env("KINTSU_TLS", &all);
+        command.env("KINTSU_COORDINATOR", ready["listen"].as_str().unwrap());
+        command
+    };
+    run(&mut ours(&["volume", "create", "disk", "--size", "1MiB", "--code", "rs:n=3,k=2"]));
+    let serve = ["nbd", "disk", "--json", "--listen", "127.0.0.1:0", "--read-only"];
+    let server = Server::of(ours(&serve));
+    let size = |uri: &str| Command::new("nbdinfo").args(["--size", uri]).output().unwrap();
+    let out = size(&format!("{}?tls-certificates={all}", server.uri));
+    assert_eq!(text(&out.stdout).trim(), "1048576", "{}: {}", server.uri, text(&out.stderr));
+    assert!(!size(&server.uri.replace("nbds:", "nbd:")).status.success());
+    let plain = Server::of(ours(&[&serve[..], &["--plain"]].concat()));
+    assert_eq!(text(&size(&plain.uri).stdout).trim(), "1048576", "{}", plain.uri);
 }
