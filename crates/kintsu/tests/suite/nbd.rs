@@ -103,24 +103,18 @@ impl Drop for Fuse {
 
 /// A cluster with a volume `disk`; `None` without the tools.
 fn with_disk() -> Option<(Cluster, PathBuf)> {
-    for tool in ["qemu-io", "nbdfuse", "fusermount3", "mke2fs", "e2fsck"] {
+    with_disk_of("64MiB", &["qemu-io"])
+}
+
+fn with_disk_of(size: &str, tools: &[&str]) -> Option<(Cluster, PathBuf)> {
+    for tool in tools {
         if Command::new(tool).arg("-V").stdin(Stdio::null()).output().is_err() {
             skipped(&format!("no {tool} to try `kintsu nbd` with"));
             return None;
         }
     }
     let cluster = Cluster::start(6, 3);
-    cluster.json(&[
-        "volume",
-        "create",
-        "disk",
-        "--size",
-        "64MiB",
-        "--code",
-        "rs:n=4,k=2",
-        "--block",
-        "256KiB",
-    ]);
+    cluster.json(&["volume", "create", "disk", "--size", size, "--code", "rs:n=4,k=2", "--block", "256KiB"]);
     let socket = cluster.dir.path().join("disk.sock");
     Some((cluster, socket))
 }
@@ -185,8 +179,21 @@ fn what_cannot_be_served_is_refused() {
 }
 
 #[test]
-fn a_file_system_is_made_while_a_node_dies() {
-    let Some((mut cluster, socket)) = with_disk() else { return };
+fn ext4_is_made_while_a_node_dies() {
+    let make = ["mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"];
+    a_file_system_is_made("64MiB", &make, &["e2fsck", "-fn"]);
+}
+
+#[test]
+fn xfs_is_made_while_a_node_dies() {
+    // The smallest that it makes is of 300 MiB.
+    a_file_system_is_made("320MiB", &["mkfs.xfs", "-q", "-f"], &["xfs_repair", "-n", "-f"]);
+}
+
+/// Makes a file system on a volume while a node dies, and checks it there and in what readers see.
+fn a_file_system_is_made(size: &str, make: &[&str], check: &[&str]) {
+    let tools = ["nbdfuse", "fusermount3", make[0], check[0]];
+    let Some((mut cluster, socket)) = with_disk_of(size, &tools) else { return };
     let server = Server::start(&cluster, &socket, &[]);
     let mount = cluster.dir.path().join("mount");
     std::fs::create_dir(&mount).unwrap();
@@ -196,23 +203,23 @@ fn a_file_system_is_made_while_a_node_dies() {
     if let Some(said) = fuse.failure() {
         return skipped(&format!("nbdfuse cannot mount here ({said})"));
     }
-    let tool = |name: &str, args: &[&str]| {
-        let out = Command::new(name).args(args).arg(&disk).output().unwrap();
-        assert!(out.status.success(), "{name}: {}{}", text(&out.stdout), text(&out.stderr));
+    let tool = |command: &[&str], on: &Path| {
+        let out = Command::new(command[0]).args(&command[1..]).arg(on).output().unwrap();
+        assert!(out.status.success(), "{command:?}: {}{}", text(&out.stdout), text(&out.stderr));
     };
     let making = std::thread::scope(|scope| {
-        let making = scope.spawn(|| tool("mke2fs", &["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"]));
+        let making = scope.spawn(|| tool(make, &disk));
         cluster.kill(2);
         making.join()
     });
     making.unwrap();
-    tool("e2fsck", &["-fn"]);
+    tool(check, &disk);
     drop(fuse);
     // What a reader sees from the nodes themselves is the same file system.
     let image = cluster.dir.path().join("image");
     let out = cluster.run(&["volume", "read", "disk"]);
     std::fs::write(&image, out.stdout).unwrap();
-    assert!(Command::new("e2fsck").arg("-fn").arg(&image).output().unwrap().status.success());
+    tool(check, &image);
 }
 
 #[test]
