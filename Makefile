@@ -1,6 +1,7 @@
 # make demo   builds, runs a 20-node cluster, loses nodes, reads, recovers, prints a table
 # make test   passes every test; says at the end what this machine lacks
-# make torture  plays 12,000 histories of the tortured cluster, 2,000 of them with volumes
+# make torture  plays 14,000 histories of the tortured cluster, 4,000 of them with volumes, of which 2,000 have
+#               schemes, snapshots and racks that fail as a whole
 # make test-hdfs  passes all tests beside a stock HDFS, of both releases (or of HDFS_VERSION), fetched from Maven Central; with
 #                 ROUNDS=3 three times in a row, with SOAK=30 then 30 minutes of kills and returns (scripts/hdfs-test.sh)
 # make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend, and
@@ -34,6 +35,7 @@ test: setup
 torture:
 	cargo run --profile torture --locked -p kintsu-torture -- --seeds 0..10000 --jobs $(shell nproc)
 	cargo run --profile torture --locked -p kintsu-torture -- --seeds 1000000..1002000 --jobs $(shell nproc)
+	cargo run --profile torture --locked -p kintsu-torture -- --seeds 1006000..1008000 --jobs $(shell nproc)
 
 bench: build setup
 	scripts/rivals.sh

@@ -64,6 +64,8 @@ pub struct Config {
     pub repairs: usize,
     /// Stripes under repair that may always share a link; more do on a link that carries them soon.
     pub repairs_per_link: u64,
+    /// When as many stripes of volumes are dirty, they are committed (CAU, section 5.1: u_s).
+    pub most_dirty: usize,
     /// A node's log of updates of this many bytes is emptied.
     pub largest_log_bytes: u64,
     /// Memory for the cache of the metadata, in bytes.
@@ -112,6 +114,7 @@ impl Config {
             parallel: 6,
             repairs: 384,
             repairs_per_link: REPAIRS_ON_A_LINK.into(),
+            most_dirty: 100,
             largest_log_bytes: 512 << 20,
             cache_bytes: 128 << 20,
             accept_older: false,
@@ -145,6 +148,7 @@ impl std::fmt::Debug for Config {
             .field("grant", &self.grant)
             .field("parallel", &self.parallel)
             .field("repairs", &self.repairs)
+            .field("most_dirty", &self.most_dirty)
             .field("largest_log_bytes", &self.largest_log_bytes)
             .field("cache_bytes", &self.cache_bytes)
             .field("accept_older", &self.accept_older)

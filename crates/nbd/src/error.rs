@@ -55,6 +55,9 @@ pub enum NbdError {
         /// What came.
         got: String,
     },
+    /// A client did not get into TLS, or is nobody who may.
+    #[error("expected a client or an operator of the cluster with a certificate, got: {0}")]
+    Stranger(io::Error),
     /// A client did not end its handshake.
     #[error("expected the end of the handshake within {0:?}")]
     Slow(Duration),

@@ -14,7 +14,7 @@
 //! - A request that begins is ended and answered, also while the server shuts down, unless the client is gone.
 //! - A flush covers each write that was answered before the flush arrived, whichever connection it came by.
 //!
-//! What it is not: it keeps no cache and does not know volumes. It has no TLS yet, and the protocol has no passwords, so it
+//! What it is not: it keeps no cache and does not know volumes. The protocol has no passwords, so without TLS it
 //! listens on loopback, on a Unix socket of its owner, or on a trusted network.
 
 mod connection;

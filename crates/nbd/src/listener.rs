@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kintsu_wire::net::Accept;
-use kintsu_wire::{Credentials, TrustedNetwork, WireError, check_listen};
+use kintsu_wire::{Credentials, Tls, TrustedNetwork, check_listen};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -23,11 +23,13 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Where to listen.
 #[derive(Debug, Clone)]
 pub enum Listen {
-    /// On a TCP address (port 0: any free port): on loopback, or on a trusted network if the cluster has a token. The
-    /// protocol has no passwords, so everybody who reaches the address may read and write.
+    /// On a TCP address (port 0: any free port): anywhere with TLS, else on loopback, or on a trusted network if the cluster has
+    /// a token. The protocol has no passwords, so without TLS everybody who reaches the address may read and write.
     Tcp {
         /// The address.
         addr: SocketAddr,
+        /// Clients must begin TLS, and show a certificate of a client or an operator of this cluster.
+        tls: Option<Tls>,
         /// The cluster's token.
         token: Option<String>,
         /// A network that is the owner's alone.
@@ -38,14 +40,28 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
+impl Listen {
+    /// The TLS that clients must speak.
+    pub(crate) fn tls(&self) -> Option<&Tls> {
+        match self {
+            Self::Tcp { tls, .. } => tls.as_ref(),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
 /// A bound listener.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, OwnSocket),
 }
 
+/// What a client says.
+pub(crate) type Input = Box<dyn AsyncRead + Send + Unpin>;
+/// What it is told.
+pub(crate) type Output = Box<dyn AsyncWrite + Send + Unpin>;
 /// The two halves of a connection.
-pub(crate) type Halves = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
+pub(crate) type Halves = (Input, Output);
 
 impl Listener {
     /// Binds it.
@@ -54,10 +70,8 @@ impl Listener {
     /// `Exposed`, `InUse`, `NotASocket`, `Listen`.
     pub async fn bind(listen: Listen) -> Result<Self, NbdError> {
         match listen {
-            Listen::Tcp { addr, token, trusted } => {
-                // The protocol has TLS of its own, which this server does not speak.
-                let shown = Credentials::of(token.as_deref(), None)?;
-                check_listen(addr, &shown, trusted).map_err(without_tls)?;
+            Listen::Tcp { addr, tls, token, trusted } => {
+                check_listen(addr, &Credentials::of(token.as_deref(), tls.as_ref())?, trusted)?;
                 let failed = |source| NbdError::Listen { on: addr.to_string(), source };
                 Ok(Self::Tcp(TcpListener::bind(addr).await.map_err(failed)?))
             }
@@ -72,10 +86,10 @@ impl Listener {
     }
 
     /// What clients call this server's export (the NBD project's `uri.md`).
-    pub fn uri(&self, export: &str) -> io::Result<String> {
-        let export = escaped(export, b"/");
+    pub fn uri(&self, export: &str, tls: bool) -> io::Result<String> {
+        let (scheme, export) = (if tls { "nbds" } else { "nbd" }, escaped(export, b"/"));
         Ok(match self {
-            Self::Tcp(listener) => format!("nbd://{}/{export}", listener.local_addr()?),
+            Self::Tcp(listener) => format!("{scheme}://{}/{export}", listener.local_addr()?),
             Self::Unix(_, own) => {
                 format!("nbd+unix:///{export}?socket={}", escaped(&own.path.to_string_lossy(), b"/"))
             }
@@ -184,18 +198,6 @@ fn escaped(text: &str, also: &[u8]) -> String {
     out
 }
 
-/// The same refusal, without the advice to use TLS.
-fn without_tls(error: WireError) -> WireError {
-    match error {
-        WireError::Exposed { addr, got, .. } => WireError::Exposed {
-            addr,
-            expected: "a loopback address, a Unix socket (--unix), or an address on a trusted network and a token",
-            got,
-        },
-        other => other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,10 +249,15 @@ mod tests {
 
     #[tokio::test]
     async fn beyond_loopback_the_rule_for_listeners_holds() {
-        let tcp = |addr: &str| Listen::Tcp { addr: addr.parse().unwrap(), token: None, trusted: None };
+        let tcp = |addr: &str| {
+            let (addr, tls, token, trusted) = (addr.parse().unwrap(), None, None, None);
+            Listen::Tcp { addr, tls, token, trusted }
+        };
         assert!(matches!(Listener::bind(tcp("0.0.0.0:0")).await, Err(NbdError::Exposed(_))));
         let ours = Listener::bind(tcp("127.0.0.1:0")).await.unwrap();
-        let uri = ours.uri("my disk/1").unwrap();
-        assert_eq!(uri, format!("nbd://{}/my%20disk/1", ours.addr().unwrap()));
+        for (tls, scheme) in [(false, "nbd"), (true, "nbds")] {
+            let uri = ours.uri("my disk/1", tls).unwrap();
+            assert_eq!(uri, format!("{scheme}://{}/my%20disk/1", ours.addr().unwrap()));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The handshake of one connection: fixed newstyle.
 
 use bytes::BufMut;
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::device::{BlockSizes, Device};
 use crate::error::NbdError;
@@ -55,16 +55,43 @@ impl Session {
     }
 }
 
-/// Greets a client and answers its options until it enters transmission; `None` if it leaves instead.
+/// How a client and the server speak during a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Secrecy {
+    /// In plain text; there is no TLS.
+    Plain,
+    /// In plain text, until the client asks for TLS. Nothing is said before.
+    Wanted,
+    /// In TLS.
+    Tls,
+}
+
+/// What a client said to the greeting.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Greeted {
+    /// The old answer to a name is without zeroes.
+    no_zeroes: bool,
+}
+
+/// How a handshake, or its part in plain text, ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Agreed {
+    /// The client goes on with requests.
+    Session(Session),
+    /// It begins TLS now.
+    Tls,
+    /// It left.
+    Nothing,
+}
+
+/// Greets a client; `None` if it leaves.
 ///
 /// # Errors
 /// `Protocol`, `Io`: the connection must be closed.
-pub(crate) async fn negotiate(
-    reader: &mut (impl AsyncBufRead + Unpin),
+pub(crate) async fn greet(
+    reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
-    name: &str,
-    session: Session,
-) -> Result<Option<Session>, NbdError> {
+) -> Result<Option<Greeted>, NbdError> {
     let mut hello = Vec::with_capacity(18);
     hello.put_u64(INIT);
     hello.put_u64(HAVE_OPTION);
@@ -83,10 +110,24 @@ pub(crate) async fn negotiate(
             got: format!("{flags:#x}"),
         });
     }
-    let no_zeroes = flags & u32::from(NO_ZEROES) != 0;
-    let mut haggling = Haggling { name, session, no_zeroes };
+    Ok(Some(Greeted { no_zeroes: flags & u32::from(NO_ZEROES) != 0 }))
+}
+
+/// Answers a client's options until it enters transmission, begins TLS, or leaves.
+///
+/// # Errors
+/// `Protocol`, `Io`: the connection must be closed.
+pub(crate) async fn haggle(
+    reader: &mut (impl AsyncRead + Unpin),
+    writer: &mut (impl AsyncWrite + Unpin),
+    name: &str,
+    session: Session,
+    greeted: Greeted,
+    secrecy: Secrecy,
+) -> Result<Agreed, NbdError> {
+    let mut haggling = Haggling { name, session, no_zeroes: greeted.no_zeroes, secrecy };
     loop {
-        let Some((option, data)) = next_option(reader).await? else { return Ok(None) };
+        let Some((option, data)) = next_option(reader).await? else { return Ok(Agreed::Nothing) };
         let asked = match data {
             Some(data) => parse(option, &data),
             None => Err(Refused::new(
@@ -100,8 +141,9 @@ pub(crate) async fn negotiate(
         writer.flush().await?;
         match next? {
             Next::Option => {}
-            Next::Transmission => return Ok(Some(haggling.session)),
-            Next::End => return Ok(None),
+            Next::Transmission => return Ok(Agreed::Session(haggling.session)),
+            Next::Tls => return Ok(Agreed::Tls),
+            Next::End => return Ok(Agreed::Nothing),
         }
     }
 }
@@ -146,6 +188,7 @@ pub(crate) async fn skip(reader: &mut (impl AsyncRead + Unpin), len: u64) -> std
 enum Next {
     Option,
     Transmission,
+    Tls,
     End,
 }
 
@@ -155,6 +198,7 @@ struct Haggling<'a> {
     name: &'a str,
     session: Session,
     no_zeroes: bool,
+    secrecy: Secrecy,
 }
 
 impl Haggling<'_> {
@@ -165,7 +209,7 @@ impl Haggling<'_> {
         asked: Result<Asked, Refused>,
         out: &mut Vec<u8>,
     ) -> Result<Next, NbdError> {
-        let answered = match asked {
+        let answered = match self.permitted(option, asked) {
             Ok(Asked::ExportName(name)) => return self.export_name(&name, out),
             // This option has no answer that could say no.
             Err(refused) if option == OPT_EXPORT_NAME => return Err(no_such_export(refused.why)),
@@ -173,6 +217,7 @@ impl Haggling<'_> {
                 reply(out, option, REP_ACK, &[]);
                 return Ok(Next::End);
             }
+            Ok(Asked::StartTls) => Ok(Next::Tls),
             Ok(Asked::List) => {
                 reply(out, option, REP_SERVER, &prefixed(self.name));
                 Ok(Next::Option)
@@ -204,6 +249,22 @@ impl Haggling<'_> {
                 Next::Option
             }
         })
+    }
+
+    /// What may be asked before there is TLS, and about TLS itself.
+    fn permitted(&self, option: u32, asked: Result<Asked, Refused>) -> Result<Asked, Refused> {
+        match (self.secrecy, &asked) {
+            (Secrecy::Wanted, Ok(Asked::StartTls | Asked::Abort)) => asked,
+            (Secrecy::Wanted, Err(_)) if option == OPT_STARTTLS => asked,
+            (Secrecy::Wanted, _) => {
+                Err(Refused::new(REP_ERR_TLS_REQD, "this server speaks TLS alone (nbds://)"))
+            }
+            (Secrecy::Plain, Ok(Asked::StartTls)) => {
+                Err(Refused::new(REP_ERR_UNSUP, "this server has no TLS"))
+            }
+            (Secrecy::Tls, Ok(Asked::StartTls)) => Err(Refused::new(REP_ERR_INVALID, "this is TLS already")),
+            _ => asked,
+        }
     }
 
     fn export_name(&self, name: &str, out: &mut Vec<u8>) -> Result<Next, NbdError> {

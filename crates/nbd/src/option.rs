@@ -11,6 +11,8 @@ pub(crate) enum Asked {
     ExportName(String),
     /// End the connection.
     Abort,
+    /// Go on in TLS.
+    StartTls,
     /// Name the exports.
     List,
     /// Describe this export, and with `go` go on with it.
@@ -68,7 +70,7 @@ pub(crate) fn parse(option: u32, data: &[u8]) -> Result<Asked, Refused> {
             none(rest)?;
             Ok(Asked::MetaContext { set: option == OPT_SET_META_CONTEXT, name, queries })
         }
-        OPT_STARTTLS => Err(Refused::new(REP_ERR_UNSUP, "this server has no TLS yet")),
+        OPT_STARTTLS => none(rest).map(|()| Asked::StartTls),
         other => Err(Refused::new(REP_ERR_UNSUP, format!("this server does not know option {other}"))),
     }
 }
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(reply(OPT_EXPORT_NAME, &[b'a'; 4097]), REP_ERR_TOO_BIG);
         assert_eq!(reply(OPT_EXPORT_NAME, b"a\0b"), REP_ERR_INVALID);
         assert_eq!(reply(OPT_EXPORT_NAME, b"a\xff"), REP_ERR_INVALID);
-        assert_eq!(reply(OPT_STARTTLS, b""), REP_ERR_UNSUP);
+        assert_eq!(reply(OPT_STARTTLS, b"x"), REP_ERR_INVALID);
         assert_eq!(reply(4711, b"anything"), REP_ERR_UNSUP);
         // A count that promises more than there is.
         let mut many = meta("disk", &[]);

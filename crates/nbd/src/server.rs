@@ -4,16 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kintsu_wire::Tls;
 use kintsu_wire::net::Serving;
-use tokio::io::BufReader;
+use tokio::io::{BufReader, join, split};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::serve;
 use crate::device::{BlockSizes, Device};
 use crate::error::NbdError;
-use crate::listener::{Halves, Listen, Listener};
-use crate::negotiate::{Session, negotiate};
+use crate::listener::{Halves, Input, Listen, Listener, Output};
+use crate::negotiate::{Agreed, Secrecy, Session, greet, haggle};
 use crate::numbers::MAX_STRING_BYTES;
 
 /// Small requests are read in one go.
@@ -60,17 +61,22 @@ impl Server {
         limits: Limits,
     ) -> Result<Self, NbdError> {
         check(name, device.block_sizes(), &limits)?;
+        let tls = listen.tls().cloned();
         let listener = Listener::bind(listen).await?;
         let failed = |source| NbdError::Listen { on: name.to_owned(), source };
-        let (uri, addr) = (listener.uri(name).map_err(failed)?, listener.addr());
+        let (uri, addr) = (listener.uri(name, tls.is_some()).map_err(failed)?, listener.addr());
         let ending = CancellationToken::new();
         let (most, name) = (limits.connections, name.to_owned());
-        let served = Arc::new(Served { device, name: name.clone(), limits, ending: ending.clone() });
+        let served = Arc::new(Served { device, name: name.clone(), limits, tls, ending: ending.clone() });
         let serving = Serving::start(listener, name, most, ending, move |halves| {
             let served = served.clone();
             async move {
-                if let Err(error) = one(halves, &served).await {
-                    tracing::debug!("a connection to {}: {error}", served.name);
+                match one(halves, &served).await {
+                    Ok(()) => {}
+                    Err(error @ NbdError::Stranger(_)) => {
+                        tracing::warn!(target: "audit", "refused a connection to {}: {error}", served.name);
+                    }
+                    Err(error) => tracing::debug!("a connection to {}: {error}", served.name),
                 }
             }
         });
@@ -124,20 +130,59 @@ struct Served<D> {
     device: Arc<D>,
     name: String,
     limits: Limits,
+    tls: Option<Tls>,
     ending: CancellationToken,
 }
 
 /// One connection, from its first byte to its last.
-async fn one<D: Device>((reader, mut writer): Halves, served: &Served<D>) -> Result<(), NbdError> {
-    let Served { device, name, limits, ending } = served;
-    let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader);
-    let session = Session::new(&**device, limits.data_bytes);
+async fn one<D: Device>(halves: Halves, served: &Served<D>) -> Result<(), NbdError> {
+    let Served { device, limits, ending, .. } = served;
     let agreed = tokio::select! {
-        agreed = timeout(limits.handshake, negotiate(&mut reader, &mut writer, name, session)) => agreed,
+        agreed = timeout(limits.handshake, agree(halves, served)) => agreed,
         () = ending.cancelled() => return Ok(()),
     };
     match agreed.map_err(|_| NbdError::Slow(limits.handshake))?? {
-        Some(session) => serve(reader, writer, device.clone(), session, limits, ending).await,
+        Some((session, reader, writer)) => {
+            serve(reader, writer, device.clone(), session, limits, ending).await
+        }
         None => Ok(()),
+    }
+}
+
+/// The handshake; if the server has TLS, in TLS. `None` if the client leaves.
+async fn agree<D: Device>(
+    (reader, mut writer): Halves,
+    served: &Served<D>,
+) -> Result<Option<(Session, BufReader<Input>, Output)>, NbdError> {
+    let Served { device, name, limits, tls, .. } = served;
+    let session = || Session::new(&**device, limits.data_bytes);
+    let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader);
+    let Some(greeted) = greet(&mut reader, &mut writer).await? else { return Ok(None) };
+    let mut secrecy = Secrecy::Plain;
+    if let Some(tls) = tls {
+        let agreed = haggle(&mut reader, &mut writer, name, session(), greeted, Secrecy::Wanted).await?;
+        if agreed != Agreed::Tls {
+            return Ok(None);
+        }
+        // Anybody on the way could have put it there, and it would count as said in TLS.
+        let early = reader.buffer().len();
+        if early > 0 {
+            return Err(NbdError::Protocol {
+                what: "start of TLS",
+                expected: "nothing before its answer".into(),
+                got: format!("{early} bytes"),
+            });
+        }
+        let accepted = tls.accept_user(join(reader.into_inner(), writer)).await;
+        let (stream, who) = accepted.map_err(NbdError::Stranger)?;
+        tracing::info!("{who} uses {name}");
+        let (input, output) = split(stream);
+        reader = BufReader::with_capacity(READ_BUFFER_BYTES, Box::new(input));
+        writer = Box::new(output);
+        secrecy = Secrecy::Tls;
+    }
+    match haggle(&mut reader, &mut writer, name, session(), greeted, secrecy).await? {
+        Agreed::Session(session) => Ok(Some((session, reader, writer))),
+        Agreed::Tls | Agreed::Nothing => Ok(None),
     }
 }

@@ -17,7 +17,7 @@ const MANY: std::ops::Range<u64> = 900_000..1_000_000;
 /// Their objects have up to this many bytes.
 const SMALL_BYTES: u64 = 4000;
 /// Faults begin within this time, in milliseconds.
-const FAULTS_MS: u64 = 6_000;
+pub const FAULTS_MS: u64 = 6_000;
 
 /// A host: the coordinator, a node, or the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,8 @@ pub struct History {
     pub seed: u64,
     /// Number of nodes.
     pub nodes: u32,
+    /// Number of nodes in each rack; the last one may have fewer.
+    pub rack_nodes: u32,
     /// What each client does.
     pub writers: Vec<Vec<Op>>,
     /// The faults, each with its time in milliseconds.
@@ -146,7 +148,7 @@ impl History {
         let mut faults: Vec<_> =
             (0..count).map(|_| (dice.below(FAULTS_MS), fault(&mut dice, nodes, victims))).collect();
         faults.retain(|(_, fault)| destructive || !fault.destroys());
-        let mut history = Self { seed, nodes, writers, faults, shape: None };
+        let mut history = Self { seed, nodes, rack_nodes: 1, writers, faults, shape: None };
         kinds::make(&mut history, &mut dice, victims, destructive);
         if seed >= volumes::FIRST_SEED {
             volumes::add(&mut history, &mut dice, victims, destructive);
@@ -156,6 +158,16 @@ impl History {
         }
         history.faults.sort_by_key(|(at, _)| *at);
         history
+    }
+
+    /// The rack of a node.
+    pub fn rack(&self, node: u32) -> u32 {
+        node / self.rack_nodes
+    }
+
+    /// The nodes in the rack of a node, which is one of them.
+    pub fn rack_mates(&self, node: u32) -> impl Iterator<Item = u32> {
+        (0..self.nodes).filter(move |other| self.rack(*other) == self.rack(node))
     }
 
     /// Whether blocks become bad although nothing need notice it.
@@ -291,7 +303,7 @@ fn fault(dice: &mut Dice, nodes: u32, victims: [u32; 2]) -> Fault {
 
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}: {} nodes", self.seed, self.nodes)?;
+        writeln!(f, "seed {}: {} nodes, {} in a rack", self.seed, self.nodes, self.rack_nodes)?;
         self.shape.iter().try_for_each(|shape| writeln!(f, "  volumes: {shape:?}"))?;
         for (writer, ops) in self.writers.iter().enumerate() {
             writeln!(f, "  client {writer}:")?;

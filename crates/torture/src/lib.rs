@@ -32,4 +32,6 @@ pub use child::{FAULTS, Options, child, fault, play};
 pub use history::{Fault, History, Op};
 pub use play::Outcome;
 pub use shrink::shrink;
-pub use volumes::{Act, FIRST_SEED, FIRST_SEED_WITH_SCHEMES, FIRST_SEED_WITH_SNAPSHOTS, Shape};
+pub use volumes::{
+    Act, FIRST_SEED, FIRST_SEED_WITH_RACKS, FIRST_SEED_WITH_SCHEMES, FIRST_SEED_WITH_SNAPSHOTS, Shape,
+};

@@ -51,6 +51,8 @@ pub struct Stage {
     pub trace: Trace,
     pub machines: Vec<Arc<Machine>>,
     pub trusted: TrustedNetwork,
+    /// The rack of each node.
+    racks: Vec<RackId>,
     model: Mutex<Model>,
     /// The models of volumes.
     pub volumes: Volumes,
@@ -77,6 +79,7 @@ impl Stage {
             trace,
             machines: hosts.map(machine).collect(),
             trusted: "192.168.0.0/16".parse()?,
+            racks: (0..history.nodes).map(|node| RackId(history.rack(node))).collect(),
             model: Mutex::default(),
             volumes: Volumes::default(),
             failed: Mutex::default(),
@@ -175,7 +178,7 @@ impl Stage {
     async fn serve(&self, machine: &Arc<Machine>, node: NodeId) {
         let config = AgentConfig {
             node: Some(node),
-            rack: RackId(node.0),
+            rack: self.racks[node.0 as usize],
             replace: machine.replaced.load(Ordering::Relaxed) && !machine.is_away(),
             listen_control: SocketAddr::new(machine.addr, CONTROL_PORT),
             listen_data: SocketAddr::new(machine.addr, DATA_PORT),

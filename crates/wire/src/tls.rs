@@ -104,6 +104,25 @@ impl Tls {
         TlsAcceptor::from(self.current().open).accept(stream).await
     }
 
+    /// Answers the handshake of a user in a program from outside of the cluster, which shows a certificate of the cluster's and
+    /// compares the names of our host with ours. Returns who it is too.
+    ///
+    /// # Errors
+    /// As [`Tls::accept`], and if the peer belongs to another cluster or is neither client nor operator.
+    pub async fn accept_user<S>(
+        &self,
+        stream: S,
+    ) -> io::Result<(impl AsyncRead + AsyncWrite + Send + Unpin + use<S>, Arc<Badge>)>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let Configs { server, badge: own, .. } = self.current();
+        let stream = TlsAcceptor::from(server).accept(stream).await?;
+        let badge = badge_of(stream.get_ref().1.peer_certificates())?;
+        admit(&own, &badge, Wanted::User)?;
+        Ok((stream, badge))
+    }
+
     /// Shakes hands with the peer that we have connected to.
     ///
     /// # Errors
@@ -114,10 +133,7 @@ impl Tls {
         let name = ServerName::try_from("kintsu").map_err(io::Error::other)?;
         let stream = TlsConnector::from(client).connect(name, tcp).await?;
         let badge = badge_of(stream.get_ref().1.peer_certificates())?;
-        if badge.cluster() != own.cluster() || !badge.is(wanted) {
-            let expected = format!("{wanted} of cluster {}", own.cluster());
-            return Err(io::Error::other(format!("wrong peer: expected {expected}, got {badge}")));
-        }
+        admit(&own, &badge, wanted)?;
         Ok(Stream::Secure(Box::new(TlsStream::Client(stream)), badge))
     }
 
@@ -160,6 +176,15 @@ impl Tls {
             Err(error) => tracing::error!("{error}; the former files stay in force"),
         }
     }
+}
+
+/// Checks that a peer is who is wanted, in our cluster.
+fn admit(own: &Badge, peer: &Badge, wanted: Wanted) -> io::Result<()> {
+    if peer.cluster() == own.cluster() && peer.is(wanted) {
+        return Ok(());
+    }
+    let expected = format!("{wanted} of cluster {}", own.cluster());
+    Err(io::Error::other(format!("wrong peer: expected {expected}, got {peer}")))
 }
 
 fn badge_of(certificates: Option<&[rustls::pki_types::CertificateDer<'_>]>) -> io::Result<Arc<Badge>> {

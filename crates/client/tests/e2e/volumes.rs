@@ -1,5 +1,6 @@
 //! Volumes: what is read is what was written last, whatever happens in between.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -344,6 +345,69 @@ async fn when_a_node_is_repaired_another_one_may_be_lost() {
     }
     disk.scatter(5).await;
     disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn racks_that_fail_as_a_whole_take_nothing_that_was_acknowledged() {
+    const RACKS: u32 = 4;
+    let mut cluster = Cluster::start(2 * RACKS, RACKS).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    commit(&cluster).await;
+    // One after another; nobody commits in between, and of every second one the disks are gone for good.
+    for rack in 0..RACKS {
+        let nodes = [rack, rack + RACKS];
+        for block in 0..SIZE / BLOCK {
+            let offset = block * BLOCK + 5000 * u64::from(rack);
+            disk.write(offset, 3000).await;
+        }
+        for node in nodes {
+            cluster.kill(node).await;
+        }
+        for node in nodes {
+            let roles: BTreeSet<bool> =
+                cluster.logged_by(node).into_iter().map(|(_, replica)| replica).collect();
+            assert_eq!(roles.len(), 2, "node {node} logged for its own blocks and for those of others");
+        }
+        disk.check().await;
+        let reader = client.open_volume("disk", VolumeAccess::Read).await.unwrap();
+        disk.check_as(&reader).await;
+        disk.scatter(5).await;
+        disk.check().await;
+        if rack % 2 == 0 {
+            for node in nodes {
+                cluster.start_node(node).await;
+            }
+        } else {
+            for node in nodes {
+                cluster.until_state(node, NodeState::Dead).await;
+            }
+            for node in nodes {
+                let target = RepairTarget::Node(NodeId(node));
+                let repair = client.repair(target, Method::Conventional, None).await.unwrap();
+                let report = cluster.finish(repair).await;
+                assert!(report.failed.is_empty(), "{report:?}");
+            }
+            for node in nodes {
+                cluster.replace_dead_node(node).await;
+            }
+        }
+        disk.check().await;
+        disk.check_as(&reader).await;
+    }
+    settle(&cluster).await;
+    disk.check().await;
+    // Parity is right: each rack is done without.
+    for rack in 0..RACKS {
+        for node in [rack, rack + RACKS] {
+            cluster.kill(node).await;
+        }
+        disk.check().await;
+        for node in [rack, rack + RACKS] {
+            cluster.start_node(node).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,12 +1,13 @@
 //! Brings the logs of volumes back to as many nodes as they need when one of these is gone, though nobody writes: a second
-//! node that goes then takes nothing with it. A log returns to the home of its block when that answers again.
+//! node that goes then takes nothing with it. A log returns to the home of its block when that answers again, and to a second
+//! rack when there is one again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_wire::FolderId;
 use kintsu_wire::message::LostLog;
 use tokio::time::Instant;
@@ -32,8 +33,14 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Rows of a page.
 const PAGE: u64 = 1024;
 
-/// The nodes that answer, with their folders.
-pub type Holders = BTreeMap<NodeId, FolderId>;
+/// The nodes that answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// Their folders.
+    pub folders: BTreeMap<NodeId, FolderId>,
+    /// The racks of those that may log for another block.
+    pub racks: BTreeMap<NodeId, RackId>,
+}
 
 /// Runs until the coordinator ends.
 pub async fn keep_logs(cluster: Arc<Cluster>) {
@@ -132,7 +139,7 @@ pub async fn lost_logs(cluster: &Arc<Cluster>, volume: &VolumeRecord, abandon: b
         let Some((last, _)) = page.last() else { return Ok(lost) };
         first = last + 1;
         for (index, row) in page {
-            let has = |node: &NodeId| has_log(holders.get(node).copied(), &row.folders, *node);
+            let has = |node: &NodeId| has_log(holders.folders.get(node).copied(), &row.folders, *node);
             let gone = |(_, log): &(usize, &Vec<NodeId>)| !log.is_empty() && !log.iter().any(has);
             let k = row.logs.len() as u64;
             let logs = row.logs.iter().enumerate().filter(gone).map(|(block, nodes)| LostLog {
@@ -174,7 +181,7 @@ pub fn short_logs(snapshot: &Snapshot, holders: &Holders) -> Result<(LogFacts, u
             first = last + 1;
             looked += page.len();
             for (_, row) in &page {
-                let has = |node: &NodeId| has_log(holders.get(node).copied(), &row.folders, *node);
+                let has = |node: &NodeId| has_log(holders.folders.get(node).copied(), &row.folders, *node);
                 facts.look(&name, &row.logs, has);
             }
         }
@@ -186,7 +193,9 @@ pub fn short_logs(snapshot: &Snapshot, holders: &Holders) -> Result<(LogFacts, u
 pub fn holders(cluster: &Cluster) -> Holders {
     let members = cluster.members();
     let up = members.iter().filter(|(_, member)| member.holds());
-    up.filter_map(|(node, member)| Some((node, member.record.folder?))).collect()
+    let folders = up.filter_map(|(node, member)| Some((node, member.record.folder?))).collect();
+    let nodes = members.topology().nodes.into_iter().filter(|(_, node)| node.usable);
+    Holders { folders, racks: nodes.map(|(id, node)| (id, node.rack)).collect() }
 }
 
 #[derive(Default)]
@@ -211,14 +220,24 @@ fn due(meta: &Meta, holders: &Holders, volume: u64, first: u64, count: u64) -> R
     Ok(page)
 }
 
-/// Whether a node that logs is gone, or the home of a block is there again and does not log for it.
+/// Whether a node that logs is gone, the home of a block is there again and does not log for it, or all that log are in one
+/// rack though there are others.
 fn is_due(row: &StripeLogs, stripe: &StripeRecord, holders: &Holders) -> bool {
     row.logs.iter().enumerate().filter(|(_, log)| !log.is_empty()).any(|(index, log)| {
-        let is_gone = |node: &NodeId| !has_log(holders.get(node).copied(), &row.folders, *node);
+        let is_gone = |node: &NodeId| !has_log(holders.folders.get(node).copied(), &row.folders, *node);
         let home = stripe.block(BlockIndex(index as u8)).filter(|block| !block.lost).map(|block| block.node);
-        let is_away = home.is_some_and(|home| holders.contains_key(&home) && log.first() != Some(&home));
-        is_away || log.iter().any(is_gone)
+        let is_away =
+            home.is_some_and(|home| holders.folders.contains_key(&home) && log.first() != Some(&home));
+        is_away || log.iter().any(is_gone) || is_near(log, &holders.racks)
     })
+}
+
+/// Whether several nodes log, in one rack, and there are others.
+fn is_near(log: &[NodeId], racks: &BTreeMap<NodeId, RackId>) -> bool {
+    let Some(rack) = log.first().and_then(|node| racks.get(node)) else { return false };
+    log.len() > 1
+        && log.iter().all(|node| racks.get(node) == Some(rack))
+        && racks.values().any(|other| other != rack)
 }
 
 #[cfg(test)]
@@ -229,12 +248,15 @@ mod tests {
     #[test]
     fn logs_move_from_nodes_that_are_gone_or_lost_their_folder_and_return_to_their_home() {
         let folder = |byte: u8| FolderId([byte; 16]);
-        // Block i is on node i.
+        // Block i is on node i, and each node has a rack of its own.
         let stripe = stripe("rs:n=4,k=2", &[]).record;
-        let nodes = |all: &[u32]| all.iter().map(|&n| (NodeId(n), folder(n as u8))).collect::<Holders>();
+        let nodes = |all: &[u32]| Holders {
+            folders: all.iter().map(|&n| (NodeId(n), folder(n as u8))).collect(),
+            racks: all.iter().map(|&n| (NodeId(n), RackId(n))).collect(),
+        };
         let row = |logs: [[u32; 2]; 2]| StripeLogs {
             logs: logs.map(|log| log.map(NodeId).to_vec()).to_vec(),
-            folders: nodes(&[0, 1, 2, 3]),
+            folders: nodes(&[0, 1, 2, 3]).folders,
             ..StripeLogs::default()
         };
         let all = nodes(&[0, 1, 2, 3]);
@@ -243,8 +265,14 @@ mod tests {
         assert!(is_due(&row([[0, 2], [1, 3]]), &stripe, &nodes(&[0, 1, 2])), "node 3 is gone");
         assert!(is_due(&row([[0, 2], [3, 2]]), &stripe, &all), "node 1 does not log for its block");
         assert!(!is_due(&row([[0, 2], [3, 2]]), &stripe, &nodes(&[0, 2, 3])), "node 1 is not there");
-        let mut other = all;
-        other.insert(NodeId(2), folder(9));
+        let mut other = all.clone();
+        other.folders.insert(NodeId(2), folder(9));
         assert!(is_due(&row([[0, 2], [1, 3]]), &stripe, &other), "node 2 has another folder");
+        let mut beside = all;
+        beside.racks.insert(NodeId(2), RackId(0));
+        assert!(is_due(&row([[0, 2], [1, 3]]), &stripe, &beside), "nodes 0 and 2 are in one rack");
+        assert!(!is_due(&row([[0, 3], [1, 2]]), &stripe, &beside));
+        beside.racks.values_mut().for_each(|rack| *rack = RackId(0));
+        assert!(!is_due(&row([[0, 2], [1, 3]]), &stripe, &beside), "there is no other rack");
     }
 }

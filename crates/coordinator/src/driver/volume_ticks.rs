@@ -22,8 +22,6 @@ use crate::meta::{Meta, Snapshot};
 
 /// How often logs are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// As many dirty stripes are committed at once (CAU, section 3.2: `u_s`).
-const MOST_DIRTY: usize = 100;
 /// What has been dirty for this long is committed.
 const OLDEST_MS: u64 = 30_000;
 /// Stripes that are committed at the same time.
@@ -54,7 +52,7 @@ async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Re
         since.entry(*stripe).or_insert(now_ms);
     });
     let full = logs.iter().any(|(_, log)| log.log_bytes >= cluster.config.largest_log_bytes);
-    let all = full || dirty.len() >= MOST_DIRTY;
+    let all = full || dirty.len() >= cluster.config.most_dirty;
     let due = |stripe: &StripeId| all || since.get(stripe).is_some_and(|from| now_ms - from >= OLDEST_MS);
     let stripes: Vec<StripeId> = dirty.iter().copied().filter(due).collect();
     let done = commit_stripes(cluster, stripes, None, None).await?;

@@ -92,42 +92,53 @@ pub struct Logged<'a> {
 
 impl Logged<'_> {
     /// The nodes that log the updates of `block` from now on: its home first if it answers, those that are to have a replica,
-    /// nodes that have its log, then others.
+    /// nodes that have its log, then others. They are not all in one rack, if there are others.
     ///
     /// # Errors
     /// Too few nodes are usable: how many are needed and how many there are.
     pub fn nodes(&self, block: BlockIndex) -> Result<Vec<NodeId>, (usize, usize)> {
         let usable = |node: &NodeId| self.topology.nodes.get(node).is_some_and(|known| known.usable);
         let home = self.view.homes.get(usize::from(block.0)).copied().flatten().filter(usable);
-        let first = home.or(self.sound.first().copied());
-        let far = |node: &NodeId| first.is_none_or(|first| self.topology.across_racks(first, *node));
+        let may = |node: &NodeId| usable(node) && Some(*node) != home && self.leaves != Some(*node);
         let mut nodes: Vec<NodeId> = home.into_iter().collect();
-        let is_free = |node: &&NodeId| usable(node) && Some(**node) != home && self.leaves != Some(**node);
-        nodes.extend(self.parities.iter().filter(is_free));
-        // Parities may all be in the rack of the home; then one more, if there are other racks.
-        let is_near = nodes.len() > 1 && !nodes.iter().any(far);
-        let more = is_near && self.topology.nodes.keys().any(|node| usable(node) && far(node));
-        let wanted = (nodes.len() + usize::from(more)).max(self.replicas + 1);
-        let mut add = |node: NodeId| {
-            if nodes.len() < wanted && usable(&node) && !nodes.contains(&node) && self.leaves != Some(node) {
-                nodes.push(node);
-            }
+        nodes.extend(self.parities.iter().filter(|node| may(node)));
+        let far = |from: Option<NodeId>, node: &NodeId| {
+            from.is_none_or(|from| self.topology.across_racks(from, *node))
         };
-        self.sound.iter().copied().for_each(&mut add);
+        let is_near = |nodes: &[NodeId]| !nodes.iter().any(|node| far(nodes.first().copied(), node));
+        // Parities may all be in the rack of the home; then one more, if there are other racks.
+        let more = nodes.len() > 1
+            && is_near(&nodes)
+            && self.topology.nodes.keys().any(|node| may(node) && far(nodes.first().copied(), node));
+        let wanted = (nodes.len() + usize::from(more)).max(self.replicas + 1);
+        let mut others: Vec<NodeId> = self.sound.to_vec();
         if home.is_some()
             && let Ok(Some(interim)) = interim_home(self.view, self.topology, block, Scheme::Optimal)
         {
-            add(interim.node);
+            others.push(interim.node);
         }
         // Other racks first, then homes of the stripe: they need the updates at a commit. From a different one for each
         // block.
         let of_stripe: BTreeSet<NodeId> = self.view.homes.iter().copied().flatten().collect();
-        let mut others: Vec<NodeId> = self.topology.nodes.keys().copied().collect();
-        let turn = usize::from(block.0) % others.len().max(1);
-        others.rotate_left(turn);
-        others.sort_by_key(|node| (!far(node), !of_stripe.contains(node)));
-        others.into_iter().for_each(&mut add);
-        if nodes.len() == wanted { Ok(nodes) } else { Err((wanted, nodes.len())) }
+        let mut all: Vec<NodeId> = self.topology.nodes.keys().copied().collect();
+        let turn = usize::from(block.0) % all.len().max(1);
+        all.rotate_left(turn);
+        let first = home.or(self.sound.first().copied());
+        all.sort_by_key(|node| (!far(first, node), !of_stripe.contains(node)));
+        others.extend(all);
+        others.retain(may);
+        while nodes.len() < wanted {
+            let first = nodes.first().copied();
+            let mut free = others.iter().copied().filter(|node| !nodes.contains(node));
+            // Whoever has the log already may be beside the home: a rack fails as a whole.
+            let next = match is_near(&nodes) {
+                true => free.clone().find(|node| far(first, node)).or_else(|| free.next()),
+                false => free.next(),
+            };
+            let Some(next) = next else { return Err((wanted, nodes.len())) };
+            nodes.push(next);
+        }
+        Ok(nodes)
     }
 }
 
@@ -167,6 +178,10 @@ mod tests {
         assert!(two[0] == NodeId(1) && two[1].0 > 1, "{two:?}");
         assert_eq!(nodes(&topology, 1, &[NodeId(7)], None).unwrap(), [NodeId(1), NodeId(7)]);
         assert_eq!(nodes(&topology, 2, &[], None).unwrap().len(), 3);
+        // One that has the log is in the rack of the home, which may fail as a whole.
+        assert_eq!(nodes(&topology, 1, &[NodeId(0), NodeId(7)], None).unwrap(), [NodeId(1), NodeId(7)]);
+        let beside_home = nodes(&topology, 1, &[NodeId(0)], None).unwrap();
+        assert!(beside_home[0] == NodeId(1) && beside_home[1].0 > 1, "{beside_home:?}");
         // Nodes with parities: in other racks, or in that of the home, where they are not enough.
         let beside = |parities: &[u32]| {
             let parities: Vec<NodeId> = parities.iter().map(|node| NodeId(*node)).collect();
@@ -182,6 +197,12 @@ mod tests {
         let away = nodes(&topology, 1, &[NodeId(5)], None).unwrap();
         assert!(away[0] == NodeId(5) && away[1] != NodeId(1), "{away:?}");
         assert!(!nodes(&topology, 5, &[], Some(NodeId(5))).unwrap().contains(&NodeId(5)));
+        let nowhere_yet = nodes(&topology, 1, &[], None).unwrap();
+        assert!(topology.across_racks(nowhere_yet[0], nowhere_yet[1]), "{nowhere_yet:?}");
         assert_eq!(nodes(&topology, 9, &[], None), Err((10, 7)));
+        // There is one rack alone.
+        topology.nodes.retain(|node, _| node.0 < 2);
+        topology.nodes.values_mut().for_each(|node| node.usable = true);
+        assert_eq!(nodes(&topology, 1, &[], None).unwrap(), [NodeId(1), NodeId(0)]);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::update::{Dirty, Scheme, group, interim_home, least_crossings, parity_homes, update};
-use kintsu_plan::{StripeView, Topology, place};
+use kintsu_plan::{StripeView, Topology};
 use serde::Serialize;
 
 use super::Ground;
@@ -218,11 +218,11 @@ impl<'a> Account<'a> {
     }
 
     fn view(&mut self, (volume, stripe): StripeKey) -> Result<StripeView> {
-        let Ground { code, layout, topology, .. } = self.ground;
+        let Ground { code, layout, .. } = self.ground;
         let id = (u64::from(volume) << 40) + stripe;
         let homes = match self.homes.entry((volume, stripe)) {
             Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(new) => new.insert(place(&**code, layout, topology, id)?.homes).clone(),
+            Entry::Vacant(new) => new.insert(self.ground.homes(id)?).clone(),
         };
         Ok(StripeView { id: StripeId(id), code: code.clone(), layout: *layout, homes })
     }

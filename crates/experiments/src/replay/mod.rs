@@ -3,7 +3,8 @@
 //! Modelling choices, where the paper leaves them open or Kintsu differs:
 //!
 //! - the address space of each volume is cut into blocks, and k blocks in order are a stripe, placed where a cluster of
-//!   n nodes in these racks would place it (for Reed-Solomon all parities in one rack, if they fit);
+//!   n nodes in these racks would place it (for Reed-Solomon all parities in one rack, if they fit), or block after block in
+//!   the racks by turns ([`Options::by_turns`]);
 //! - each block that a write touches is one update; reads do nothing; every stripe was written before;
 //! - clients are at the data node, so what a client sends crosses no rack, for all schemes alike;
 //! - when more than u_s stripes are dirty, all of them are committed, and what is left at the end as well;
@@ -24,17 +25,19 @@ mod locality;
 mod on_hosts;
 mod report;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::update::Scheme;
-use kintsu_plan::{Layout, LayoutKind, Topology, even_cluster};
+use kintsu_plan::{Layout, LayoutKind, Topology, even_cluster, place};
 
 use crate::error::{ExperimentError, Result};
 use crate::trace::Request;
 
-pub use on_hosts::{Hosts, OnHosts, hosts_markdown, hosts_table, on_hosts};
-pub use report::{Averages, Published, Report, Row, averages, markdown, table};
+pub use on_hosts::{Hosts, Links, OnHosts, hosts_markdown, hosts_table, on_hosts, rates};
+pub use report::{Averages, Published, Report, Row, averages, grouping, markdown, table};
 
 use account::{Account, Sent};
 use locality::Locality;
@@ -50,6 +53,9 @@ pub struct Options {
     pub block_bytes: u64,
     /// A commit starts when more stripes than this are dirty (u_s).
     pub dirty_stripes: usize,
+    /// Whether block i of a stripe is in rack i modulo their number, so that parities are in several racks; else as a cluster
+    /// places it.
+    pub by_turns: bool,
     /// The schemes.
     pub schemes: Vec<Scheme>,
 }
@@ -62,6 +68,7 @@ struct Ground {
     topology: Topology,
     block_bytes: u64,
     dirty_stripes: usize,
+    by_turns: bool,
 }
 
 impl Options {
@@ -87,19 +94,42 @@ impl Options {
             data_bytes: self.block_bytes * k as u64,
         };
         let topology = even_cluster(n, self.racks);
-        let placed = kintsu_plan::place(&*self.code, &layout, &topology, 1)?;
-        if !placed.rack_safe {
-            let expected = format!("so many that {} survives the loss of any one", self.code.name());
-            return invalid("racks", expected, self.racks as u64);
-        }
-        let code = self.code.clone();
-        Ok(Ground {
-            code,
+        let ground = Ground {
+            code: self.code.clone(),
             layout,
             topology,
             block_bytes: self.block_bytes,
             dirty_stripes: self.dirty_stripes,
-        })
+            by_turns: self.by_turns,
+        };
+        if !ground.is_safe()? {
+            let expected = format!("so many that {} survives the loss of any one", self.code.name());
+            return invalid("racks", expected, self.racks as u64);
+        }
+        Ok(ground)
+    }
+}
+
+impl Ground {
+    /// The homes of a stripe.
+    fn homes(&self, id: u64) -> Result<Vec<Option<NodeId>>> {
+        match self.by_turns {
+            // Nodes are in racks by turns.
+            true => Ok((0..self.code.n() as u32).map(|node| Some(NodeId(node))).collect()),
+            false => Ok(place(&*self.code, &self.layout, &self.topology, id)?.homes),
+        }
+    }
+
+    /// Whether a stripe survives the loss of any one rack.
+    fn is_safe(&self) -> Result<bool> {
+        let homes = self.homes(1)?;
+        let rack = |node: &Option<NodeId>| node.and_then(|node| self.topology.rack(node));
+        let racks: BTreeSet<_> = homes.iter().map(rack).collect();
+        Ok(racks.into_iter().all(|lost| {
+            let here = homes.iter().enumerate().filter(|(_, home)| rack(home) == lost);
+            let blocks: Vec<BlockIndex> = here.map(|(i, _)| BlockIndex(i as u8)).collect();
+            self.code.recoverable(&blocks)
+        }))
     }
 }
 
@@ -148,6 +178,7 @@ pub fn replay(
         trace: name.to_owned(),
         code: options.code.name().to_owned(),
         racks: options.racks,
+        by_turns: options.by_turns,
         block_bytes: options.block_bytes,
         dirty_stripes: options.dirty_stripes,
         writes,

@@ -6,6 +6,7 @@
 //! stored whole, then each of its data blocks is written to and committed once, so that connections exist.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -23,22 +24,54 @@ use super::account::{Account, Sent, Traffic};
 use super::dirty::{self, Part, StripeKey};
 use super::{Ground, Options};
 use crate::error::{ExperimentError, Result};
+use crate::figures::Table;
 use crate::figures::site::Noise;
 use crate::plain;
 use crate::step::Step;
 use crate::trace::Request;
 
-/// Where writes are replayed, and how many.
+/// How writes are replayed there.
 #[derive(Debug, Clone)]
 pub struct Hosts {
-    /// Writes of each trace, from its beginning.
-    pub writes: usize,
     /// Each update writes its whole block, as in the paper.
     pub whole_blocks: bool,
     /// Updates at the same time; each scheme is replayed with each of these numbers.
     pub at_once: Vec<usize>,
-    /// The rate of each rack's link to the others; `None`: no limit.
-    pub rack_rate: Option<Rate>,
+    /// Its links.
+    pub links: Links,
+}
+
+/// The rates of links; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Links {
+    /// Of each rack's link to the others.
+    pub rack: Option<Rate>,
+    /// Of each node's link.
+    pub node: Option<Rate>,
+    /// From each node to each one of another rack, as between machines of distant regions.
+    pub pair: Option<Rate>,
+}
+
+impl Links {
+    fn spec(&self, nodes: u32, racks: u32) -> Result<Spec> {
+        let between = |from, to| if from == to { None } else { self.pair };
+        let pairs: Vec<Vec<_>> = (0..racks).map(|a| (0..racks).map(|b| between(a, b)).collect()).collect();
+        let spec = Spec::even(nodes, racks, self.node).with_rack_links(self.rack);
+        let groups: Vec<usize> = spec.nodes.iter().map(|node| node.rack.0 as usize).collect();
+        Ok(spec.with_pair_rates(&groups, &pairs)?)
+    }
+}
+
+impl std::fmt::Display for Links {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = [("racks", self.rack), ("nodes", self.node), ("nodes of two racks", self.pair)];
+        let limits: Vec<String> =
+            all.iter().filter_map(|(of, rate)| Some(format!("{of} {}", (*rate)?))).collect();
+        match limits.is_empty() {
+            true => f.write_str("no limit"),
+            false => f.write_str(&limits.join(", ")),
+        }
+    }
 }
 
 /// One trace on emulated hosts.
@@ -60,8 +93,8 @@ pub struct OnHosts {
     pub bytes: u64,
     /// Stripes that were written to.
     pub stripes: u64,
-    /// Bytes a second of each rack's link to the others; `None`: no limit.
-    pub rack_rate: Option<u64>,
+    /// The links.
+    pub links: Links,
     /// The schemes, each with every number of updates at the same time.
     pub rows: Vec<HostsRow>,
 }
@@ -126,22 +159,24 @@ impl OnHosts {
     }
 }
 
-/// Replays writes of one trace against all schemes. The caller is inside ([`kintsu_lab::enter`]).
+/// Replays writes of one trace, the first ones, against all schemes. The caller is inside ([`kintsu_lab::enter`]).
 ///
 /// # Errors
 /// As [`super::replay`]; when a lab does not come up, or nodes do not do what they are asked for.
 pub async fn on_hosts(
     name: &str,
-    requests: impl Iterator<Item = Result<Request>>,
+    writes: &[Request],
     options: &Options,
     hosts: &Hosts,
     tell: &dyn Fn(Step),
 ) -> Result<OnHosts> {
     let ground = options.ground()?;
-    let (parts, stripes) = dense(requests, &ground, hosts)?;
-    let spec = Spec::even(options.code.n() as u32, options.racks as u32, None);
-    let spec = spec.with_rack_links(hosts.rack_rate);
-    let lab = Lab::up(&spec, kintsu_lab::Options::default()).await?;
+    let (parts, stripes) = dense(writes, &ground, hosts)?;
+    let spec = hosts.links.spec(options.code.n() as u32, options.racks as u32)?;
+    // The replay says when there is a commit. On nodes a stripe more than u_s is dirty then.
+    let most = (options.dirty_stripes + 2).to_string();
+    let coordinator_args = vec![OsString::from("--dirty-stripes"), OsString::from(most)];
+    let lab = Lab::up(&spec, kintsu_lab::Options { coordinator_args, ..Default::default() }).await?;
     let run = Run { lab: &lab, client: lab.client().await?, ground, parts: &parts, stripes, tell };
     let mut rows = Vec::new();
     for &scheme in &options.schemes {
@@ -160,28 +195,16 @@ pub async fn on_hosts(
         updates: parts.len() as u64,
         bytes: parts.iter().map(|part| part.range.end - part.range.start).sum(),
         stripes,
-        rack_rate: hosts.rack_rate.map(|rate| rate.bytes().get()),
+        links: hosts.links,
         rows,
     })
 }
 
-/// The first writes, on stripes that are numbered in the order in which they come.
-fn dense(
-    requests: impl Iterator<Item = Result<Request>>,
-    ground: &Ground,
-    hosts: &Hosts,
-) -> Result<(Vec<Part>, u64)> {
-    let (mut parts, mut numbers, mut writes) = (Vec::new(), HashMap::new(), 0);
-    for request in requests {
-        let request = request?;
-        if !request.write {
-            continue;
-        }
-        if writes == hosts.writes {
-            break;
-        }
-        writes += 1;
-        for mut part in dirty::parts(&request, ground.block_bytes, ground.code.k() as u64) {
+/// What they write, on stripes that are numbered in the order in which they come.
+fn dense(writes: &[Request], ground: &Ground, hosts: &Hosts) -> Result<(Vec<Part>, u64)> {
+    let (mut parts, mut numbers) = (Vec::new(), HashMap::new());
+    for request in writes {
+        for mut part in dirty::parts(request, ground.block_bytes, ground.code.k() as u64) {
             let next = numbers.len() as u64;
             part.stripe = (0, *numbers.entry(part.stripe).or_insert(next));
             if hosts.whole_blocks {
@@ -385,15 +408,14 @@ pub fn hosts_table(traces: &[OnHosts]) -> String {
                 format!("{:.1}", trace.rate(row)),
             ]);
         }
-        let rate =
-            trace.rack_rate.map_or("no limit".to_owned(), |rate| format!("{} Mb/s", rate * 8 / 1_000_000));
         text += &format!(
-            "{}: {} block updates in {} stripes, {} MiB written; links of racks: {rate}\n\
+            "{}: {} block updates in {} stripes, {} MiB written; links: {}\n\
              {} on {} racks, blocks of {} KiB, u_s = {}; MiB between racks\n{table}\n\n",
             trace.trace,
             trace.updates,
             trace.stripes,
             mib(trace.bytes),
+            trace.links,
             trace.code,
             trace.racks,
             trace.block_bytes >> 10,
@@ -427,7 +449,28 @@ pub fn hosts_markdown(traces: &[OnHosts]) -> String {
             );
         }
     }
-    text
+    text + "\n" + &rates(traces).markdown()
+}
+
+/// Updates a second of each scheme at its best (CAU, Figs. 11 to 14): a row for each trace, u_s and links.
+pub fn rates(traces: &[OnHosts]) -> Table {
+    let schemes: BTreeSet<Scheme> =
+        traces.iter().flat_map(|trace| &trace.rows).map(|row| row.scheme).collect();
+    let over = [Scheme::Baseline, Scheme::Parix];
+    let mut headings: Vec<String> = ["trace, updates/s", "links", "u_s"].map(String::from).into();
+    headings.extend(schemes.iter().map(ToString::to_string));
+    headings.extend(over.map(|other| format!("cau over {other}")));
+    let line = |trace: &OnHosts| {
+        let best = trace.best();
+        let rate = |scheme| best.iter().find(|row| row.scheme == scheme).map(|row| trace.rate(row));
+        let gain = |other| Some(format!("{:+.1}%", (rate(Scheme::Cau)? / rate(other)? - 1.0) * 100.0));
+        let mut cells = vec![trace.trace.clone(), trace.links.to_string(), trace.dirty_stripes.to_string()];
+        let shown = schemes.iter().map(|scheme| rate(*scheme).map(|rate| format!("{rate:.1}")));
+        cells.extend(shown.chain(over.map(gain)).map(|cell| cell.unwrap_or_else(|| "-".into())));
+        cells
+    };
+    let rows = traces.iter().map(line).collect();
+    Table { headings, rows }
 }
 
 /// The schemes with the numbers of updates at once that suited them best.
@@ -456,6 +499,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn regions_have_links_between_each_two_of_their_nodes() {
+        let rate = |text: &str| Some(text.parse::<Rate>().unwrap());
+        let links = Links { node: rate("113Mb/s"), pair: rate("10Mb/s"), ..Links::default() };
+        let spec = links.spec(6, 3).unwrap();
+        assert_eq!(spec.pairs.len(), 6 * 4, "to each node but itself and one in its rack");
+        assert!(!spec.pairs.contains_key(&(NodeId(0), NodeId(3))), "both are in rack 0");
+        assert_eq!(links.to_string(), "nodes 113Mb/s, nodes of two racks 10Mb/s");
+        assert_eq!(Links::default().to_string(), "no limit");
+        assert!(Links::default().spec(6, 3).unwrap().pairs.is_empty());
+    }
+
+    #[test]
     fn each_scheme_is_compared_at_its_best() {
         let row = |scheme, at_once, seconds| HostsRow {
             scheme,
@@ -481,13 +536,17 @@ mod tests {
             updates: 40,
             bytes: 0,
             stripes: 1,
-            rack_rate: None,
+            links: Links::default(),
             rows,
         };
         let best: Vec<_> = played.best().iter().map(|row| (row.scheme, row.at_once)).collect();
         assert_eq!(best, [(Scheme::Baseline, 4), (Scheme::Cau, 1)]);
         let table = hosts_table(std::slice::from_ref(&played));
         assert!(table.contains("each scheme at its best") && table.contains("+100.0%"), "{table}");
+        played.links.rack = Some("500Mb/s".parse().unwrap());
+        let rates = rates(std::slice::from_ref(&played));
+        assert_eq!(rates.headings[3..], ["baseline", "cau", "cau over baseline", "cau over parix"]);
+        assert_eq!(rates.rows, [["t", "racks 500Mb/s", "100", "10.0", "20.0", "+100.0%", "-"]]);
         played.rows.retain(|row| row.at_once == 1);
         assert!(!hosts_table(&[played]).contains("at its best"));
     }

@@ -1,9 +1,12 @@
 //! What a replay found, for people and for programs.
 
+use std::collections::BTreeSet;
+
 use kintsu_plan::update::Scheme;
 use serde::Serialize;
 
 use super::account::Traffic;
+use crate::figures::Table;
 use crate::plain;
 
 /// One trace, all schemes.
@@ -15,6 +18,8 @@ pub struct Report {
     pub code: String,
     /// How many racks.
     pub racks: usize,
+    /// Whether blocks are in them by turns.
+    pub by_turns: bool,
     /// Bytes of a block.
     pub block_bytes: u64,
     /// Dirty stripes before a commit (u_s).
@@ -90,6 +95,8 @@ impl Published {
 /// Averages over traces, each trace with the same weight.
 #[derive(Debug, Clone, Serialize)]
 pub struct Averages {
+    /// Dirty stripes before a commit (u_s) in all of them.
+    pub dirty_stripes: Option<usize>,
     /// CAU's saving over the baseline.
     pub cau_over_baseline: Option<f64>,
     /// CAU's saving over PARIX.
@@ -112,6 +119,7 @@ pub fn averages(reports: &[Report]) -> Averages {
     };
     let first = reports.first();
     Averages {
+        dirty_stripes: first.map(|report| report.dirty_stripes),
         cau_over_baseline: mean(&|report| report.saving(Scheme::Cau, Scheme::Baseline, |row| row.blocks)),
         cau_over_parix: mean(&|report| report.saving(Scheme::Cau, Scheme::Parix, |row| row.blocks)),
         published: first.and_then(|report| Published::of(&report.code, report.racks)),
@@ -189,7 +197,7 @@ fn one(report: &Report) -> String {
     }
     format!(
         "{}: {} writes, {} block updates, {} MiB written, {:.1} stripes in 1000 writes\n\
-         {} on {} racks, blocks of {} KiB, u_s = {}; MiB across racks\n{table}\n",
+         {} on {} racks{}, blocks of {} KiB, u_s = {}; MiB across racks\n{table}\n",
         report.trace,
         report.writes,
         report.updates,
@@ -197,9 +205,14 @@ fn one(report: &Report) -> String {
         report.stripes_per_thousand,
         report.code,
         report.racks,
+        by_turns(report),
         report.block_bytes >> 10,
         report.dirty_stripes,
     )
+}
+
+fn by_turns(report: &Report) -> &'static str {
+    if report.by_turns { " by turns" } else { "" }
 }
 
 /// Whether parity nodes have all that they need before a commit.
@@ -219,9 +232,10 @@ pub fn markdown(reports: &[Report]) -> String {
     let mut text = String::new();
     if let Some(first) = reports.first() {
         text += &format!(
-            "{} on {} racks, blocks of {} KiB, u_s = {}; MiB across racks, whole blocks / changed ranges:\n\n",
+            "{} on {} racks{}, blocks of {} KiB, u_s = {}; MiB across racks, whole blocks / changed ranges:\n\n",
             first.code,
             first.racks,
+            by_turns(first),
             first.block_bytes >> 10,
             first.dirty_stripes
         );
@@ -270,6 +284,29 @@ pub fn markdown(reports: &[Report]) -> String {
         percent(averages.optimal_below_cau_in_ranges),
     );
     text
+}
+
+/// How much data grouping saves of the traffic of CAU (CAU, Fig. 10), for each trace and u_s; `None` unless there are several u_s
+/// with both schemes.
+pub fn grouping(reports: &[Report]) -> Option<Table> {
+    let us: BTreeSet<usize> = reports.iter().map(|report| report.dirty_stripes).collect();
+    let both =
+        |report: &Report| report.row(Scheme::Cau).is_some() && report.row(Scheme::CauNogroup).is_some();
+    if us.len() < 2 || !reports.iter().all(both) {
+        return None;
+    }
+    let head =
+        std::iter::once("data grouping saves".to_owned()).chain(us.iter().map(|us| format!("u_s = {us}")));
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for report in reports.iter().filter(|report| report.dirty_stripes == reports[0].dirty_stripes) {
+        let saved = us.iter().map(|us| {
+            let same = |other: &&Report| other.trace == report.trace && other.dirty_stripes == *us;
+            let other = reports.iter().find(same);
+            percent(other.and_then(|r| r.saving(Scheme::Cau, Scheme::CauNogroup, |row| row.blocks)))
+        });
+        rows.push(std::iter::once(report.trace.clone()).chain(saved).collect());
+    }
+    Some(Table { headings: head.collect(), rows })
 }
 
 fn whole_mib(bytes: u64) -> f64 {

@@ -5,7 +5,7 @@ const BLOCK: u64 = 8192;
 fn options(code: &str, racks: usize, dirty_stripes: usize) -> Options {
     let schemes = Scheme::all().map(|row| row.scheme).collect();
     let code = kintsu_code::parse(code).unwrap();
-    Options { code, racks, block_bytes: BLOCK, dirty_stripes, schemes }
+    Options { code, racks, block_bytes: BLOCK, dirty_stripes, by_turns: false, schemes }
 }
 
 fn writes(of: &[(u64, u64)]) -> Vec<Result<Request>> {
@@ -66,6 +66,33 @@ fn nodes_send_slices_of_what_is_dirty() {
     }
     let optimal = report.row(Scheme::Optimal).unwrap().on_nodes;
     assert_eq!((optimal.append, optimal.commit), (written, 0), "all parities are where the replicas are");
+}
+
+/// With a parity in each rack (CAU, Fig. 4), dirty blocks that move together save more than their moves cost; with all
+/// parities in one rack nothing can be saved.
+#[test]
+fn data_grouping_pays_where_parities_are_in_several_racks() {
+    // Blocks 0 and 4 are in rack 0 and block 1 in rack 1, again and again, each time in a commit of its own.
+    let round: Vec<_> = [0, 4, 1].map(|block| (block * BLOCK, BLOCK)).into();
+    let other = [(12 * BLOCK, BLOCK)];
+    let trace: Vec<_> = (0..5).flat_map(|_| round.iter().chain(&other)).copied().collect();
+    let run = |by_turns| {
+        let options = Options { by_turns, ..options("rs:n=16,k=12", 4, 1) };
+        replay("t", writes(&trace).into_iter(), &options).unwrap()
+    };
+    let report = run(true);
+    // Each commit of the stripe: a parity's delta to three racks from each of two racks, later from one.
+    assert_eq!(blocks(&report, Scheme::CauNogroup)[1] - blocks(&report, Scheme::Cau)[1], 4 * 3);
+    assert_eq!(blocks(&report, Scheme::Cau)[2], 2, "two blocks changed places");
+    assert_eq!(blocks(&report, Scheme::Baseline)[0], 20 * 3, "one parity is in the rack of each block");
+    let together = run(false);
+    assert_eq!(blocks(&together, Scheme::Cau), blocks(&together, Scheme::CauNogroup));
+    let other =
+        replay("t", writes(&trace).into_iter(), &Options { by_turns: true, ..options("rs:n=16,k=12", 4, 9) });
+    let table = grouping(&[report, other.unwrap()]).unwrap();
+    assert_eq!(table.headings, ["data grouping saves", "u_s = 1", "u_s = 9"]);
+    assert!(table.rows[0][1].ends_with('%') && !table.rows[0][1].starts_with('-'), "{table:?}");
+    assert_eq!(grouping(&[together]), None, "there is one u_s");
 }
 
 #[test]

@@ -23,20 +23,29 @@ What clients do with it:
   nbdcopy --flush image.raw nbd://127.0.0.1:10809/disk
   qemu-system-x86_64 -drive file=nbd://127.0.0.1:10809/disk,format=raw ...
   nbdfuse /mnt/disk nbd://127.0.0.1:10809/disk     # the file /mnt/disk/nbd
-  nbd-client -N disk 127.0.0.1 10809 /dev/nbd0     # as root";
+  nbd-client -N disk 127.0.0.1 10809 /dev/nbd0     # as root
+
+With --tls, clients find ca-cert.pem, client-cert.pem and client-key.pem in a folder (links to ca.pem, cert.pem and key.pem of one
+that `kintsu ca issue --role client/NAME` made); the server's certificate names its host (`kintsu ca issue --host`):
+  nbdinfo 'nbds://127.0.0.1:10809/disk?tls-certificates=DIR'
+  qemu-img info --object tls-creds-x509,id=tls,dir=DIR,endpoint=client \\
+    --image-opts driver=nbd,host=127.0.0.1,port=10809,export=disk,tls-creds=tls";
 
 /// `kintsu nbd`.
 #[derive(Debug, Args)]
 pub struct Nbd {
     /// The volume.
     pub volume: String,
-    /// Where to listen (port 0: any free port). The protocol has no passwords: whoever reaches this address can read and
-    /// write the volume.
+    /// Where to listen (port 0: any free port). With --tls clients must speak TLS and show a certificate of a client or an operator;
+    /// else the protocol has no passwords: whoever reaches this address can read and write the volume.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10809", conflicts_with = "unix")]
     pub listen: SocketAddr,
     /// Listen on a Unix socket at this path instead; only your own user may use it.
     #[arg(long, value_name = "PATH")]
     pub unix: Option<PathBuf>,
+    /// Speak plain text although there is --tls, which is then for the cluster only.
+    #[arg(long)]
+    pub plain: bool,
     /// Refuse writes; a snapshot is always served so. Any number of readers may serve a volume at the same time as its writer.
     #[arg(long)]
     pub read_only: bool,

@@ -69,6 +69,9 @@ pub struct MetadataArgs {
     /// known (a few seconds at full speed); nodes on loopback are never measured.
     #[arg(long)]
     pub no_measure: bool,
+    /// What volumes have logged is committed when as many stripes are dirty, of all volumes together.
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub dirty_stripes: u32,
     /// Number of agents that get each copy of the metadata; 0 for none.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub metadata_copies: u16,
@@ -87,6 +90,7 @@ impl MetadataArgs {
             quarantine_keep: self.quarantine_keep,
             scrub_every: self.scrub_every,
             reserve: self.reserve.unwrap_or_default(),
+            most_dirty: self.dirty_stripes as usize,
             metadata_copies: self.metadata_copies.into(),
             // A shorter time would mean one copy after the other, without a pause.
             copy_every: self.copy_every.max(Duration::from_millis(100)),

@@ -61,8 +61,8 @@ Examples:
     Commit {
         /// Its name.
         name: String,
-        /// How parities follow: data-delta, parity-delta, cau-nogroup, cau or optimal (see docs/updates.md) [default: as the volume
-        /// was made].
+        /// How parities follow: data-delta, parity-delta, cau-nogroup, cau or optimal (see docs/updates.md; nodes move no blocks, so
+        /// cau is cau-nogroup here) [default: as the volume was made].
         #[arg(long, value_name = "SCHEME")]
         scheme: Option<String>,
     },
@@ -112,7 +112,7 @@ pub struct VolumeCreate {
     #[arg(long, value_enum, default_value_t = Survives::Rack)]
     pub durability: Survives,
     /// How parities follow: parix, data-delta, parity-delta, cau-nogroup, cau or optimal, after the acknowledgement; or baseline,
-    /// with each write (see docs/updates.md) [default: optimal].
+    /// with each write (see docs/updates.md; nodes move no blocks, so cau is cau-nogroup here) [default: optimal].
     #[arg(long, value_name = "SCHEME")]
     pub scheme: Option<String>,
 }

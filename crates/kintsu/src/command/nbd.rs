@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kintsu_client::{ClientError, Volume, VolumeAccess};
 use kintsu_nbd::{Device, DeviceError, Extent, Limits, Listen, NbdError, Server};
+use kintsu_wire::Tls;
 use serde_json::json;
 
 use super::interrupted;
@@ -14,12 +15,14 @@ use super::serve::{finish, ready};
 use crate::cli::{Endpoint, Nbd};
 use crate::units::human;
 
+/// What clients of libnbd say in TLS: where their certificate is.
+const CERTIFICATES: &str = "?tls-certificates=DIR";
 /// How often it is asked whether this is still the writer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Serves a volume until Ctrl-C or SIGTERM, or until another writer takes it.
 pub async fn run(mut args: Nbd, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
-    let token = endpoint.token.clone();
+    let (token, tls) = (endpoint.token.clone(), endpoint.tls.clone().filter(|_| !args.plain));
     let client = endpoint.client().await?;
     // Nobody writes to a snapshot.
     args.read_only |= tokio::select! {
@@ -35,7 +38,7 @@ pub async fn run(mut args: Nbd, endpoint: Endpoint, json: bool) -> anyhow::Resul
         opened = client.open_volume(&args.volume, access) => opened?,
         code = interrupted() => return code,
     };
-    let served = serve(&args, token, &opened, json).await;
+    let served = serve(&args, (token, tls), &opened, json).await;
     // The lease is given back however it ended.
     let closed = opened.close().await;
     client.close().await;
@@ -44,10 +47,15 @@ pub async fn run(mut args: Nbd, endpoint: Endpoint, json: bool) -> anyhow::Resul
     Ok(code)
 }
 
-async fn serve(args: &Nbd, token: Option<String>, volume: &Volume, json: bool) -> anyhow::Result<ExitCode> {
+async fn serve(
+    args: &Nbd,
+    (token, tls): (Option<String>, Option<Tls>),
+    volume: &Volume,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let listen = match &args.unix {
         Some(path) => Listen::Unix(path.clone()),
-        None => Listen::Tcp { addr: args.listen, token, trusted: args.trusted_network },
+        None => Listen::Tcp { addr: args.listen, tls, token, trusted: args.trusted_network },
     };
     let limits = Limits { connections: args.connections.into(), ..Limits::default() };
     let device = Arc::new(Disk { volume: volume.clone(), read_only: args.read_only });
@@ -60,12 +68,13 @@ async fn serve(args: &Nbd, token: Option<String>, volume: &Volume, json: bool) -
         other => other?,
     };
     let (uri, info) = (server.uri().to_owned(), volume.info());
+    let certificates = if uri.starts_with("nbds:") { CERTIFICATES } else { "" };
     let about = json!({
         "volume": args.volume, "uri": uri, "size": volume.size(), "read_only": args.read_only, "listen": server.addr(),
     });
     let mode = if args.read_only { "to read only" } else { "to read and write" };
     let text = format!(
-        "volume {} ({}, {}), {mode}: {uri}\n  nbdinfo '{uri}'\n  nbdcopy --flush IMAGE '{uri}'\n\
+        "volume {} ({}, {}), {mode}: {uri}\n  nbdinfo '{uri}{certificates}'\n  nbdcopy --flush IMAGE '{uri}{certificates}'\n\
          Ctrl-C ends it; what was written stays.",
         args.volume,
         human(volume.size()),

@@ -194,7 +194,8 @@ fn show(report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print(table: &Table) -> anyhow::Result<()> {
+/// Prints a table under an empty line.
+pub(super) fn print(table: &Table) -> anyhow::Result<()> {
     let mut shown = output::table([""; 0]);
     shown.set_header(&table.headings);
     for row in &table.rows {

@@ -22,11 +22,11 @@ impl Server {
         let mut command = kintsu();
         command.args(["nbd", "disk", "--json", "--unix"]).arg(socket).args(more);
         command.env("KINTSU_COORDINATOR", &cluster.endpoint);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("it did not start: {line:?}"));
+        Self::of(command)
+    }
+
+    fn of(command: Command) -> Self {
+        let (child, ready) = started(command);
         Self { uri: ready["uri"].as_str().unwrap().to_owned(), child }
     }
 
@@ -49,6 +49,15 @@ impl Server {
         let mode: &[&str] = if writes { &[] } else { &["-r"] };
         Command::new("qemu-io").args(["-f", "raw"]).args(mode).args(args).arg(&self.uri).output().unwrap()
     }
+}
+
+/// A process that runs until stopped, and what it says when it is ready.
+fn started(mut command: Command) -> (Child, Value) {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("it did not start: {line:?}"));
+    (child, ready)
 }
 
 impl Drop for Server {
@@ -94,24 +103,18 @@ impl Drop for Fuse {
 
 /// A cluster with a volume `disk`; `None` without the tools.
 fn with_disk() -> Option<(Cluster, PathBuf)> {
-    for tool in ["qemu-io", "nbdfuse", "fusermount3", "mke2fs", "e2fsck"] {
+    with_disk_of("64MiB", &["qemu-io"])
+}
+
+fn with_disk_of(size: &str, tools: &[&str]) -> Option<(Cluster, PathBuf)> {
+    for tool in tools {
         if Command::new(tool).arg("-V").stdin(Stdio::null()).output().is_err() {
             skipped(&format!("no {tool} to try `kintsu nbd` with"));
             return None;
         }
     }
     let cluster = Cluster::start(6, 3);
-    cluster.json(&[
-        "volume",
-        "create",
-        "disk",
-        "--size",
-        "64MiB",
-        "--code",
-        "rs:n=4,k=2",
-        "--block",
-        "256KiB",
-    ]);
+    cluster.json(&["volume", "create", "disk", "--size", size, "--code", "rs:n=4,k=2", "--block", "256KiB"]);
     let socket = cluster.dir.path().join("disk.sock");
     Some((cluster, socket))
 }
@@ -176,8 +179,21 @@ fn what_cannot_be_served_is_refused() {
 }
 
 #[test]
-fn a_file_system_is_made_while_a_node_dies() {
-    let Some((mut cluster, socket)) = with_disk() else { return };
+fn ext4_is_made_while_a_node_dies() {
+    let make = ["mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"];
+    a_file_system_is_made("64MiB", &make, &["e2fsck", "-fn"]);
+}
+
+#[test]
+fn xfs_is_made_while_a_node_dies() {
+    // The smallest that it makes is of 300 MiB.
+    a_file_system_is_made("320MiB", &["mkfs.xfs", "-q", "-f"], &["xfs_repair", "-n", "-f"]);
+}
+
+/// Makes a file system on a volume while a node dies, and checks it there and in what readers see.
+fn a_file_system_is_made(size: &str, make: &[&str], check: &[&str]) {
+    let tools = ["nbdfuse", "fusermount3", make[0], check[0]];
+    let Some((mut cluster, socket)) = with_disk_of(size, &tools) else { return };
     let server = Server::start(&cluster, &socket, &[]);
     let mount = cluster.dir.path().join("mount");
     std::fs::create_dir(&mount).unwrap();
@@ -187,21 +203,63 @@ fn a_file_system_is_made_while_a_node_dies() {
     if let Some(said) = fuse.failure() {
         return skipped(&format!("nbdfuse cannot mount here ({said})"));
     }
-    let tool = |name: &str, args: &[&str]| {
-        let out = Command::new(name).args(args).arg(&disk).output().unwrap();
-        assert!(out.status.success(), "{name}: {}{}", text(&out.stdout), text(&out.stderr));
+    let tool = |command: &[&str], on: &Path| {
+        let out = Command::new(command[0]).args(&command[1..]).arg(on).output().unwrap();
+        assert!(out.status.success(), "{command:?}: {}{}", text(&out.stdout), text(&out.stderr));
     };
     let making = std::thread::scope(|scope| {
-        let making = scope.spawn(|| tool("mke2fs", &["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"]));
+        let making = scope.spawn(|| tool(make, &disk));
         cluster.kill(2);
         making.join()
     });
     making.unwrap();
-    tool("e2fsck", &["-fn"]);
+    tool(check, &disk);
     drop(fuse);
     // What a reader sees from the nodes themselves is the same file system.
     let image = cluster.dir.path().join("image");
     let out = cluster.run(&["volume", "read", "disk"]);
     std::fs::write(&image, out.stdout).unwrap();
-    assert!(Command::new("e2fsck").arg("-fn").arg(&image).output().unwrap().status.success());
+    tool(check, &image);
+}
+
+#[test]
+fn in_a_cluster_with_tls_the_disk_is_in_tls_too() {
+    if Command::new("nbdinfo").arg("--version").stdin(Stdio::null()).output().is_err() {
+        return skipped("no nbdinfo to try `kintsu nbd` in TLS with");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let run = |command: &mut Command| {
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{command:?}: {}", text(&out.stderr));
+    };
+    let (ca, all) = (path("ca"), path("all"));
+    run(kintsu().args(["ca", "init", &ca]));
+    let roles = ["coordinator", "agent/0", "agent/1", "agent/2", "operator"].map(|role| ["--role", role]);
+    run(kintsu().args(["ca", "issue", &ca, "--host", "127.0.0.1", "--out", &all]).args(roles.concat()));
+    for (ours, theirs) in
+        [("ca.pem", "ca-cert.pem"), ("cert.pem", "client-cert.pem"), ("key.pem", "client-key.pem")]
+    {
+        std::os::unix::fs::symlink(ours, dir.path().join("all").join(theirs)).unwrap();
+    }
+    let mut up = kintsu();
+    up.args(["up", "--json", "--no-page", "--nodes", "3", "--racks", "3", "--listen", "127.0.0.1:0"]);
+    up.args(["--dir", &path("nodes"), "--tls", &all]);
+    let (up, ready) = started(up);
+    let _up = Server { child: up, uri: String::new() };
+    let ours = |args: &[&str]| {
+        let mut command = kintsu();
+        command.args(args).env("KINTSU_TLS", &all);
+        command.env("KINTSU_COORDINATOR", ready["listen"].as_str().unwrap());
+        command
+    };
+    run(&mut ours(&["volume", "create", "disk", "--size", "1MiB", "--code", "rs:n=3,k=2"]));
+    let serve = ["nbd", "disk", "--json", "--listen", "127.0.0.1:0", "--read-only"];
+    let server = Server::of(ours(&serve));
+    let size = |uri: &str| Command::new("nbdinfo").args(["--size", uri]).output().unwrap();
+    let out = size(&format!("{}?tls-certificates={all}", server.uri));
+    assert_eq!(text(&out.stdout).trim(), "1048576", "{}: {}", server.uri, text(&out.stderr));
+    assert!(!size(&server.uri.replace("nbds:", "nbd:")).status.success());
+    let plain = Server::of(ours(&[&serve[..], &["--plain"]].concat()));
+    assert_eq!(text(&size(&plain.uri).stdout).trim(), "1048576", "{}", plain.uri);
 }

@@ -8,4 +8,5 @@ mod handshake;
 mod odd_bytes;
 mod raw;
 mod requests;
+mod secret;
 mod tools;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_nbd::{Limits, Listen, Server};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use kintsu_wire::Tls;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::file::FileDevice;
@@ -25,11 +26,15 @@ impl Served {
     }
 
     pub async fn with(limits: Limits, change: impl FnOnce(&mut FileDevice)) -> Self {
+        Self::on(loopback(), limits, change).await
+    }
+
+    pub async fn on(listen: Listen, limits: Limits, change: impl FnOnce(&mut FileDevice)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut device = FileDevice::create(&dir.path().join("disk"), SIZE);
         change(&mut device);
         let device = Arc::new(device);
-        let server = Server::start(device.clone(), "disk", loopback(), limits).await.unwrap();
+        let server = Server::start(device.clone(), "disk", listen, limits).await.unwrap();
         Self { server, device, dir }
     }
 
@@ -39,7 +44,11 @@ impl Served {
 }
 
 pub fn loopback() -> Listen {
-    Listen::Tcp { addr: "127.0.0.1:0".parse().unwrap(), token: None, trusted: None }
+    in_tls(None)
+}
+
+pub fn in_tls(tls: Option<Tls>) -> Listen {
+    Listen::Tcp { addr: "127.0.0.1:0".parse().unwrap(), tls, token: None, trusted: None }
 }
 
 /// Fails a test that hangs.
@@ -47,8 +56,8 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("it takes too long")
 }
 
-pub struct Raw {
-    pub stream: TcpStream,
+pub struct Raw<S = TcpStream> {
+    pub stream: S,
     pub structured: bool,
 }
 
@@ -66,7 +75,20 @@ pub struct Reply {
 impl Raw {
     /// Connects and answers the greeting with these flags.
     pub async fn greet(addr: SocketAddr, flags: u32) -> Self {
-        let mut stream = TcpStream::connect(addr).await.unwrap();
+        Self::greeted(TcpStream::connect(addr).await.unwrap(), flags).await
+    }
+
+    /// Enters transmission.
+    pub async fn go(addr: SocketAddr, structured: bool) -> Self {
+        let mut raw = Self::greet(addr, 3).await;
+        raw.enter(structured).await;
+        raw
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
+    /// Answers the greeting on a new connection with these flags.
+    pub async fn greeted(mut stream: S, flags: u32) -> Self {
         let mut hello = [0; 18];
         soon(stream.read_exact(&mut hello)).await.unwrap();
         assert_eq!(&hello[..16], b"NBDMAGICIHAVEOPT");
@@ -76,17 +98,15 @@ impl Raw {
     }
 
     /// Enters transmission.
-    pub async fn go(addr: SocketAddr, structured: bool) -> Self {
-        let mut raw = Self::greet(addr, 3).await;
+    pub async fn enter(&mut self, structured: bool) {
         if structured {
-            assert_eq!(raw.option(8, b"").await.last().unwrap().0, 1);
+            assert_eq!(self.option(8, b"").await.last().unwrap().0, 1);
             let query = [&named("disk")[..], &1u32.to_be_bytes(), &named("base:allocation")].concat();
-            assert_eq!(raw.option(10, &query).await.last().unwrap().0, 1);
+            assert_eq!(self.option(10, &query).await.last().unwrap().0, 1);
         }
-        let answers = raw.option(7, &[&named("disk")[..], &[0, 0]].concat()).await;
+        let answers = self.option(7, &[&named("disk")[..], &[0, 0]].concat()).await;
         assert_eq!(answers.last().unwrap().0, 1);
-        raw.structured = structured;
-        raw
+        self.structured = structured;
     }
 
     /// Sends an option; all answers, up to the last one.
@@ -110,10 +130,12 @@ impl Raw {
         let len = (data.len() as u32).to_be_bytes();
         let bytes = [b"IHAVEOPT", &option.to_be_bytes()[..], &len, data].concat();
         self.stream.write_all(&bytes).await.unwrap();
+        self.stream.flush().await.unwrap();
     }
 
     pub async fn send(&mut self, kind: u16, flags: u16, cookie: u64, range: (u64, u32), data: &[u8]) {
         self.stream.write_all(&request(kind, flags, cookie, range, data)).await.unwrap();
+        self.stream.flush().await.unwrap();
     }
 
     /// The next answer. `len`: of the data of a simple reply.

@@ -16,26 +16,31 @@ use tokio::process::Command;
 use crate::file::FileDevice;
 use crate::raw::{SIZE, Served, soon};
 
+/// Says aloud what could not be tried.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
 /// Whether all these tools are here; says aloud which one is not.
-fn have(tools: &[&str]) -> bool {
+pub fn have(tools: &[&str]) -> bool {
     let missing = tools.iter().find(|tool| {
         let about = std::process::Command::new(tool).arg("--version").stdin(Stdio::null()).output();
         about.is_err()
     });
     if let Some(tool) = missing {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no {tool} to try the NBD server with");
+        skipped(&format!("no {tool} to try the NBD server with"));
     }
     missing.is_none()
 }
 
-async fn output<A: AsRef<OsStr>>(tool: &str, args: impl IntoIterator<Item = A>) -> Output {
+pub async fn output<A: AsRef<OsStr>>(tool: &str, args: impl IntoIterator<Item = A>) -> Output {
     let mut command = Command::new(tool);
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
     soon(command.output()).await.unwrap()
 }
 
 /// What a tool prints; it must end well.
-async fn run<A: AsRef<OsStr>>(tool: &str, args: impl IntoIterator<Item = A>) -> String {
+pub async fn run<A: AsRef<OsStr>>(tool: &str, args: impl IntoIterator<Item = A>) -> String {
     let out = output(tool, args).await;
     let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{tool}: {}: {said}", out.status);
@@ -46,7 +51,7 @@ async fn json<A: AsRef<OsStr>>(tool: &str, args: impl IntoIterator<Item = A>) ->
     serde_json::from_str(&run(tool, args).await).unwrap()
 }
 
-fn noise(len: usize, seed: u64) -> Vec<u8> {
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
     bytes
@@ -161,8 +166,7 @@ async fn fio_verifies_what_it_writes() {
         return;
     }
     if !run("fio", ["--enghelp"]).await.contains("nbd") {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: this fio has no nbd engine");
-        return;
+        return skipped("this fio has no nbd engine");
     }
     let served = Served::new().await;
     let uri = format!("--uri={}", served.server.uri());
@@ -238,8 +242,7 @@ async fn a_file_system_is_made_through_nbdfuse() {
     if !appeared {
         let said = child.wait_with_output().await.unwrap().stderr;
         let said = String::from_utf8_lossy(&said).replace('\n', " ");
-        let _ = writeln!(std::io::stderr(), "SKIPPED: nbdfuse cannot mount here ({said})");
-        return;
+        return skipped(&format!("nbdfuse cannot mount here ({said})"));
     }
     let disk = disk.to_str().unwrap();
     run("mke2fs", ["-q", "-F", "-t", "ext4", disk]).await;

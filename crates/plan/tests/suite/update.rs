@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::update::{Dirty, Scheme, UpdatePlan, group, interim_home, least_crossings, update};
-use kintsu_plan::{Layout, LayoutKind, StripeView, Topology, draw};
+use kintsu_plan::{Layout, LayoutKind, StripeView, Topology, draw, even_cluster, place};
 
 use support::{Machine, blocks, codes, layout, programs, stripe, topology};
 
@@ -310,6 +310,37 @@ fn grouping_keeps_to_the_rules_of_placement() {
     // The rack would hold four blocks, and the code bears three losses.
     let (tight, topology) = by_racks("rs:n=9,k=6", &[(4, 0), (2, 0), (0, 1), (0, 1), (0, 1)]);
     assert_eq!(group(&tight, &topology, &blocks).unwrap(), None);
+}
+
+/// Where a cluster places the stripes of Reed-Solomon codes, data grouping never saves what it costs, whatever is dirty.
+#[test]
+fn where_stripes_are_placed_grouping_has_no_gain() {
+    let clusters = [
+        ("rs:n=6,k=4", 9, 3),
+        ("rs:n=9,k=6", 9, 3),
+        ("rs:n=9,k=6", 20, 5),
+        ("rs:n=9,k=6", 24, 8),
+        ("rs:n=12,k=8", 16, 4),
+        ("rs:n=14,k=10", 20, 5),
+        ("rs:n=14,k=10", 24, 8),
+        ("rs:n=16,k=12", 16, 4),
+        ("rs:n=15,k=8", 21, 7),
+    ];
+    for (name, nodes, racks) in clusters {
+        let code = kintsu_code::parse(name).unwrap();
+        let (layout, topology) = (full(&*code), even_cluster(nodes, racks));
+        for seed in 0..4 {
+            let placed = place(&*code, &layout, &topology, seed).unwrap();
+            assert!(placed.rack_safe, "{name} on {nodes} nodes in {racks} racks");
+            let view = StripeView { id: StripeId(seed), code: code.clone(), layout, homes: placed.homes };
+            for dirty in 1..1u32 << code.k() {
+                let blocks: Vec<BlockIndex> =
+                    (0..code.k() as u8).filter(|block| dirty >> block & 1 == 1).map(BlockIndex).collect();
+                let found = group(&view, &topology, &blocks).unwrap();
+                assert_eq!(found, None, "{name} on {nodes} nodes in {racks} racks: {blocks:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use kintsu_wire::message::Durability;
 
 use crate::dice::Dice;
-use crate::history::{Fault, History, Host, Op};
+use crate::history::{FAULTS_MS, Fault, History, Host, Op};
 
 pub use end::{hold, removed, without_snapshots};
 pub use user::{Hand, User, Volumes};
@@ -28,6 +28,12 @@ pub const FIRST_SEED_WITH_SCHEMES: u64 = FIRST_SEED + 2000;
 
 /// From this seed on clients take, read and remove snapshots of volumes.
 pub const FIRST_SEED_WITH_SNAPSHOTS: u64 = FIRST_SEED + 4000;
+
+/// From this seed on racks have several nodes, which fail at once.
+pub const FIRST_SEED_WITH_RACKS: u64 = FIRST_SEED + 6000;
+
+/// Nodes of a rack from that seed on: no more than codes of volumes bear losses.
+const RACK_NODES: u32 = 2;
 
 /// How the parities of volumes follow; `None` for the default.
 const SCHEMES: [Option<&str>; 3] = [Some("parix"), Some("baseline"), None];
@@ -108,8 +114,18 @@ pub fn add(history: &mut History, dice: &mut Dice, victims: [u32; 2], destructiv
         _ => false,
     };
     history.faults.retain(|(_, fault)| !older(fault));
+    let mut rack = BTreeSet::new();
+    if history.seed >= FIRST_SEED_WITH_RACKS {
+        history.rack_nodes = RACK_NODES;
+        rack.extend(history.rack_mates(victims[0]));
+    }
     if destructive {
-        spare(history, dice, victims, bears, durability);
+        spare(history, dice, victims, bears, durability, &rack);
+    }
+    if !rack.is_empty() {
+        // A replica may be in the rack of its block otherwise.
+        let loses = destructive && durability != Durability::Node && dice.percent(50);
+        fail_together(history, dice, &rack, loses);
     }
     // Objects are tortured by other seeds.
     history.writers.truncate(if dice.percent(50) { 1 } else { 4 });
@@ -126,12 +142,20 @@ pub fn add(history: &mut History, dice: &mut Dice, victims: [u32; 2], destructiv
     }
 }
 
-/// Leaves no more faults than a stripe bears: what a node loses for good, and parities of nodes that count as dead.
-fn spare(history: &mut History, dice: &mut Dice, victims: [u32; 2], bears: usize, durability: Durability) {
+/// Leaves no more faults than a stripe bears: what a node loses for good, and parities of nodes that count as dead, such as those
+/// of `rack`.
+fn spare(
+    history: &mut History,
+    dice: &mut Dice,
+    victims: [u32; 2],
+    bears: usize,
+    durability: Durability,
+    rack: &BTreeSet<u32>,
+) {
     // Other volumes log on two nodes.
     let two = durability == Durability::Parity && bears > 2 && dice.percent(50);
     let lost: BTreeSet<u32> = victims.into_iter().take(if two { 2 } else { 1 }).collect();
-    let mut dead = lost.clone();
+    let mut dead: BTreeSet<u32> = lost.union(rack).copied().collect();
     while dead.len() < bears {
         dead.insert(dice.below(u64::from(history.nodes)) as u32);
     }
@@ -161,6 +185,33 @@ fn spare(history: &mut History, dice: &mut Dice, victims: [u32; 2], bears: usize
             && !lost.contains(node)
         {
             *node = victims[0];
+        }
+    }
+}
+
+/// All nodes of a rack fail at the same moment, once or several times; if it `loses` its disks, once.
+fn fail_together(history: &mut History, dice: &mut Dice, rack: &BTreeSet<u32>, loses: bool) {
+    if loses {
+        // Whatever else is destroyed, or brought to these nodes from others, may be more than a stripe bears.
+        history.faults.retain(|(_, fault)| !fault.destroys());
+        for op in history.writers.iter_mut().flatten() {
+            if matches!(op, Op::Wipe { .. } | Op::Drain { .. }) {
+                *op = Op::Pause { ms: 200 };
+            }
+        }
+    }
+    for _ in 0..if loses { 1 } else { dice.within(1, 3) } {
+        let (at, down_ms, power) = (dice.below(FAULTS_MS), dice.within(0, 4000), dice.percent(50));
+        for &node in rack {
+            let host = Host::Node(node);
+            let fault = match (loses, power) {
+                (true, _) => Fault::LoseDisk { node, down_ms },
+                (false, true) => {
+                    Fault::Power { host, operations: dice.within(1, 20), seed: dice.next(), down_ms }
+                }
+                (false, false) => Fault::Kill { host, down_ms },
+            };
+            history.faults.push((at, fault));
         }
     }
 }

@@ -31,15 +31,18 @@ pub struct LabReplay {
     /// Size of a block.
     #[arg(long, default_value = "1MiB", value_name = "BYTES")]
     pub block: Bytes,
-    /// Commit when more stripes than this are dirty (u_s).
-    #[arg(long, default_value_t = 100, value_name = "STRIPES")]
-    pub us: usize,
+    /// Commit when more stripes than this are dirty (u_s); with several numbers, each trace is replayed with each of them.
+    #[arg(long, default_value = "100", value_name = "STRIPES", value_delimiter = ',')]
+    pub us: Vec<usize>,
     /// Print a table in Markdown, for docs/updates.md.
     #[arg(long)]
     pub markdown: bool,
     /// Compute the traffic only; nothing is stored or sent. Without it, writes are replayed on emulated hosts.
     #[arg(long)]
     pub analyse: bool,
+    /// Put block i of a stripe into rack i modulo their number, so that parities are in several racks [default: as clusters do].
+    #[arg(long, requires = "analyse")]
+    pub by_turns: bool,
     /// Replay this many writes of each trace, from its beginning.
     #[arg(long, default_value_t = 500, value_name = "N", conflicts_with = "analyse")]
     pub writes: usize,
@@ -49,9 +52,15 @@ pub struct LabReplay {
     /// Updates at the same time; with several numbers, each scheme is replayed with each of them, and compared at its best.
     #[arg(long, default_value = "1", value_name = "N", value_delimiter = ',', conflicts_with = "analyse", value_parser = at_once)]
     pub at_once: Vec<usize>,
-    /// The rate of each rack's link to the others [default: no limit].
+    /// The rate of each rack's link to the others; with several, each trace is replayed with each of them [default: no limit].
+    #[arg(long, value_name = "RATE", value_delimiter = ',', conflicts_with = "analyse")]
+    pub rack_rate: Vec<Rate>,
+    /// The rate of each node's link [default: no limit].
     #[arg(long, value_name = "RATE", conflicts_with = "analyse")]
-    pub rack_rate: Option<Rate>,
+    pub node_rate: Option<Rate>,
+    /// The rate from each node to each one of another rack, as between regions [default: no limit].
+    #[arg(long, value_name = "RATE", conflicts_with = "analyse")]
+    pub pair_rate: Option<Rate>,
     /// Where the hosts keep their data [default: in memory].
     #[arg(long, conflicts_with = "analyse")]
     pub dir: Option<PathBuf>,
