@@ -148,7 +148,7 @@ pub(crate) async fn volume(cluster: &Arc<Cluster>) -> Vec<Vec<NodeId>> {
     let commit = CommitPut { put: ticket.put, stripes, checksum: None, ending: None };
     visible(commit_put::handle(cluster, commit).await.unwrap());
     let homes: Vec<NodeId> = ticket.stripes[0].homes.iter().copied().flatten().collect();
-    let folders = holders(cluster);
+    let folders = holders(cluster).folders;
     let spare: Vec<NodeId> = folders.keys().copied().filter(|node| !homes.contains(node)).collect();
     let logs = vec![vec![homes[0], spare[0]], vec![homes[1], spare[1]]];
     let from = cluster.meta.snapshot().unwrap().volume_logs(volume, 0, 1).unwrap().remove(0).1;
