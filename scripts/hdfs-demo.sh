@@ -7,7 +7,7 @@
 #
 # KINTSU is the program. Settings, with what they are by default: RATE=500Mb/s (each link, both ways), POLICY=RS-6-3-1024k,
 # MIB=1536 (the file), BLOCK_MIB=64 (an internal block), RACKS=1, RACK_RATE (each rack's link to the core, both ways; unlimited),
-# NODES (DataNodes; for each rack one more than the policy's blocks), RECHECK_MS=20000 (HDFS
+# NODES (DataNodes; as many as the policy's blocks, and one more for each rack), RECHECK_MS=20000 (HDFS
 # calls a DataNode dead after twice this and 30 s; its own default is 300000), METHODS="stock conventional ppr pipeline auto
 # auto+report" (the last one tells the NameNode after 10 s of silence: --report-after).
 #

@@ -67,7 +67,7 @@ mod wipe;
 
 pub use commit::{Committed, With, commit};
 pub use copies::{Copied, Copies, copies, last_copy};
-pub use damage::{Scanned, damage, describe};
+pub use damage::{Scanned, damage, damage_but_of_logs, describe};
 pub use doubts::report;
 pub use drain::order as order_drain;
 pub use encode::encode;

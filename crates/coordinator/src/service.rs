@@ -10,7 +10,7 @@ use kintsu_wire::message::*;
 use kintsu_wire::objects::objects_server::Objects;
 use kintsu_wire::operation::operation_server::Operation;
 use kintsu_wire::tls::Wanted;
-use kintsu_wire::version::{PACKS, Spoken};
+use kintsu_wire::version::{LOG_CAUSES, PACKS, Spoken};
 use kintsu_wire::volumes::volumes_server::Volumes;
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
@@ -325,7 +325,18 @@ impl Operation for Service {
     type RebalanceStream = Events;
 
     inquiry!(status, ClusterStatus);
-    unary!(health, AskHealth, Health);
+
+    fn health<'a: 'b, 'b>(&'a self, request: Request<AskHealth>) -> Answer<'b, Health> {
+        Box::pin(async move {
+            let Spoken { newest, .. } = Spoken::of(request.extensions());
+            let mut health = handlers::health::handle(self.cluster()?, request.into_inner()).await?;
+            if newest < LOG_CAUSES {
+                health.causes.iter_mut().for_each(|cause| cause.kind = cause.kind.older());
+            }
+            Ok(Response::new(health))
+        })
+    }
+
     unary!(space, AskSpace, Space);
     inquiry!(nodes, NodeList);
     inquiry!(jobs, JobList);

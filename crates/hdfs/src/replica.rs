@@ -48,15 +48,7 @@ impl Replica {
         }
         let (data, sums) = (open(&data)?, open(&sums)?);
         let mut head = [0; META_HEAD as usize];
-        let corrupt = |what, expected: &str, got: String| StoreError::Corrupt {
-            id,
-            what,
-            unit: None,
-            expected: expected.into(),
-            got,
-        };
-        sums.read_exact_at(&mut head, 0)
-            .map_err(|e| corrupt("its .meta file", "7 bytes or more", e.to_string()))?;
+        sums.read_exact_at(&mut head, 0).map_err(|e| failed(id, None, &e))?;
         let version = u16::from_be_bytes([head[0], head[1]]);
         let sum = Checksum {
             kind: head[2].into(),
@@ -70,12 +62,12 @@ impl Replica {
         }
         let unit = supported(&what, &sum)
             .map_err(|e| unknown("checksums of a .meta file", "CRC32C", e.to_string()))?;
-        let bytes_of =
-            |file: &File| file.metadata().map_err(|e| corrupt("its length", "a file", e.to_string()));
+        let bytes_of = |file: &File| file.metadata().map_err(|e| failed(id, None, &e));
         let (len, sum_bytes) = (bytes_of(&data)?.len(), bytes_of(&sums)?.len().saturating_sub(META_HEAD));
         if len.div_ceil(unit as u64) != sum_bytes / 4 {
             let expected = format!("{} units of {unit} bytes, as it has checksums", sum_bytes / 4);
-            return Err(corrupt("its length", &expected, format!("{len} bytes")));
+            let got = format!("{len} bytes");
+            return Err(StoreError::Corrupt { id, what: "its length", unit: None, expected, got });
         }
         // The digest of Kintsu's own blocks is not known here: all zeros are compared with nothing.
         let meta = BlockMeta { id, generation, len, unit_bytes: unit as u32, digest: Digest([0; 16]) };
@@ -112,13 +104,7 @@ impl BlockRead for Replica {
         let (from, to) = (offset / unit * unit, end.next_multiple_of(unit).min(len));
         let units = (to - from).div_ceil(unit);
         let (mut bytes, mut sums) = (vec![0; (to - from) as usize], vec![0; units as usize * 4]);
-        let failed = |e: std::io::Error| StoreError::Corrupt {
-            id,
-            what: "its file",
-            unit: Some(from / unit),
-            expected: "bytes that can be read".into(),
-            got: e.to_string(),
-        };
+        let failed = |e: std::io::Error| failed(id, Some(from / unit), &e);
         self.data.read_exact_at(&mut bytes, from).map_err(failed)?;
         self.sums.read_exact_at(&mut sums, META_HEAD + from / unit * 4).map_err(failed)?;
         self.read += to - from;
@@ -222,6 +208,15 @@ fn open(path: &Path) -> Result<File, StoreError> {
     File::open(path).map_err(|error| unreadable(path, &error))
 }
 
+/// A block's files could not be read to where they should end: they were cut. Any other error says nothing of their bytes.
+fn failed(id: BlockId, unit: Option<u64>, error: &std::io::Error) -> StoreError {
+    let (expected, got) = ("bytes that can be read".to_owned(), error.to_string());
+    match error.kind() {
+        ErrorKind::UnexpectedEof => StoreError::Corrupt { id, what: "its files", unit, expected, got },
+        _ => StoreError::Invalid { what: "read of a file of the DataNode", expected, got },
+    }
+}
+
 /// The user may not read what the DataNode wrote, its disk fails, or it is not its directory.
 pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> StoreError {
     let advice = match error.kind() {
@@ -323,6 +318,14 @@ mod tests {
         let dir = written(&[], &CRC32C_OF_512[..3]);
         let error = Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).err().unwrap();
         assert!(error.is_rot(), "the .meta file was cut: {error}");
+        // An error of the disk, or a mount that is away, says nothing of the bytes.
+        let dir = written(&bytes, &CRC32C_OF_512);
+        let directories = [dir.path().to_owned()];
+        let sums = find(&directories, ID).unwrap().unwrap().1;
+        std::fs::remove_file(&sums).unwrap();
+        std::fs::create_dir(&sums).unwrap();
+        let error = Replica::open(&directories, ID, Generation(1001)).err().unwrap();
+        assert!(!error.is_rot(), "it cannot be read: {error}");
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Why scans leave files alone: a policy whose code is not known, an encryption zone. Each reason is told once, whatever the
-/// number of its files.
+/// number of its files; a group that cannot be is a reason of its own.
 #[derive(Default)]
 pub(crate) struct LeftAlone {
     known: BTreeSet<String>,

@@ -214,7 +214,12 @@ impl Gateway {
                 && object.size.is_none()
                 && object.last_modified_time.is_none()
         };
-        let mut steps = Vec::new();
+        let note = |key: &str, why: Option<&str>| {
+            if let Some(attempt) = request.extensions.get::<Attempt>() {
+                attempt.on(key).note(why);
+            }
+        };
+        let (mut steps, mut together) = (Vec::new(), Vec::new());
         for object in objects {
             let access = AccessRequest {
                 caller: &caller,
@@ -226,10 +231,11 @@ impl Gateway {
             };
             let allowed = self.allow(access).await;
             let known = allowed.and_then(|()| names::checked_key(&object.key));
+            let is_plain = plain(&object);
             let done = match known {
                 Err(error) => Err(error),
                 // These are removed in one transaction.
-                Ok(()) if plain(&object) => {
+                Ok(()) if is_plain => {
                     steps.push(Step::Remove { name: names::object(&bucket.name, &object.key) });
                     Ok(Deleted::default())
                 }
@@ -243,6 +249,11 @@ impl Gateway {
                     self.delete(&bucket, &object.key, object.version_id.as_deref(), &only, bypass).await
                 }
             };
+            match &done {
+                Ok(_) if is_plain => together.push(object.key.clone()),
+                Ok(_) => note(&object.key, None),
+                Err(error) => note(&object.key, Some(error.message().unwrap_or_default())),
+            }
             match done {
                 Ok(done) => deleted.push(DeletedObject {
                     delete_marker: done.marker.then_some(true),
@@ -262,15 +273,7 @@ impl Gateway {
             let change = Change { checks: Vec::new(), steps };
             self.client.change(&change).await.map_err(of)?;
         }
-        if let Some(attempt) = request.extensions.get::<Attempt>() {
-            for gone in &deleted {
-                attempt.on(gone.key.as_deref().unwrap_or_default()).note(None);
-            }
-            for error in &errors {
-                let why = error.message.as_deref().unwrap_or_default();
-                attempt.on(error.key.as_deref().unwrap_or_default()).note(Some(why));
-            }
-        }
+        together.iter().for_each(|key| note(key, None));
         let quiet = quiet.unwrap_or(false);
         Ok(S3Response::new(DeleteObjectsOutput {
             deleted: (!quiet).then_some(deleted),

@@ -47,6 +47,9 @@ pub const ENCLOSES: u32 = 13;
 /// them.
 pub const DELTAS: u32 = 14;
 
+/// Since this version causes of health speak of the logs of volumes; an older reader refuses an answer with a kind that it does not know.
+pub const LOG_CAUSES: u32 = 14;
+
 /// The gRPC metadata key of the version of the call.
 const VERSION_KEY: &str = "kintsu-protocol";
 

@@ -355,9 +355,11 @@ async fn racks_that_fail_as_a_whole_take_nothing_that_was_acknowledged() {
     let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
     disk.write(0, SIZE).await;
     commit(&cluster).await;
-    // One after another; nobody commits in between, and of every second one the disks are gone for good.
+    // One after another, and of every second one the disks are gone for good.
     for rack in 0..RACKS {
         let nodes = [rack, rack + RACKS];
+        // The coordinator commits what is dirty for 30 s: not between these writes and the loss.
+        settle(&cluster).await;
         for block in 0..SIZE / BLOCK {
             let offset = block * BLOCK + 5000 * u64::from(rack);
             disk.write(offset, 3000).await;

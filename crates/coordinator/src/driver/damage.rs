@@ -2,16 +2,17 @@
 //! node ([`crate::engine::damage`]).
 //!
 //! The damage of the cluster comes from an index scan over blocks that are lost or on nodes that are down, never over
-//! all stripes. The logs of volumes have no such index: their rows are scanned, but not while the nodes stay with which all
+//! all stripes. The logs of volumes have no such index: their rows are scanned, but not while all nodes stay with which all
 //! logs were whole. The result of a scan of many stripes is reused for a time in proportion to its duration.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use kintsu_dag::{NodeId, StripeId};
+use kintsu_wire::FolderId;
 use kintsu_wire::message::{AbsentBlock, DamagedStripe};
 
-use super::volume_logs::{Holders, holders, short_logs};
+use super::volume_logs::{holders, short_logs};
 use crate::cluster::Cluster;
 use crate::engine::damage::{self, Harm, Harmed, Owners, Whose};
 use crate::engine::health::LogFacts;
@@ -41,8 +42,10 @@ pub struct Scanned {
     pub worst: Arc<Vec<StripeId>>,
     /// The logs of volumes that are not on all of their nodes.
     pub logs: LogFacts,
-    /// The nodes that answered then.
-    holders: Option<Holders>,
+    /// Whether the logs were looked at, or need not be.
+    has_logs: bool,
+    /// The folders of all nodes, if all answered then.
+    folders: Option<BTreeMap<NodeId, FolderId>>,
     /// Stripes that it looked at.
     looked: usize,
     until_ms: u64,
@@ -65,22 +68,41 @@ impl Scanned {
 /// # Errors
 /// The metadata contradict themselves.
 pub async fn damage(cluster: &Arc<Cluster>) -> Result<Scanned> {
+    look(cluster, true).await
+}
+
+/// The same without the logs of volumes, for whoever must not wait until all of their rows are read: the logs are those of an
+/// earlier scan.
+///
+/// # Errors
+/// Those of [`damage`].
+pub async fn damage_but_of_logs(cluster: &Arc<Cluster>) -> Result<Scanned> {
+    look(cluster, false).await
+}
+
+async fn look(cluster: &Arc<Cluster>, logs: bool) -> Result<Scanned> {
     let known = cluster.damage().clone();
     let started_ms = cluster.now_ms();
-    if started_ms < known.until_ms {
+    if started_ms < known.until_ms && (known.has_logs || !logs) {
         return Ok(known);
     }
-    let down = cluster.members().down();
+    let (down, nodes) = (cluster.members().down(), cluster.members().iter().count());
     let (worker, holders) = (cluster.clone(), holders(cluster));
     let find = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let mut scanned = scan(&worker, &snapshot, &down)?;
-        // A log moves only to nodes that answer, so all logs are whole as long as the nodes are there with which they were.
-        if !known.logs.is_whole() || known.holders.as_ref() != Some(&holders) {
+        // Logs move among the nodes and their folders, so whole ones stay whole as long as all of these are there. While one is
+        // away, logs may have moved to it meanwhile.
+        let folders = Some(holders.folders.clone()).filter(|folders| folders.len() == nodes);
+        if known.logs.is_whole() && folders.is_some() && known.folders == folders {
+            (scanned.has_logs, scanned.folders) = (true, folders);
+        } else if logs {
             let (logs, looked) = short_logs(&snapshot, &holders)?;
             (scanned.logs, scanned.looked) = (logs, scanned.looked + looked);
+            (scanned.has_logs, scanned.folders) = (true, folders);
+        } else {
+            scanned.logs = known.logs;
         }
-        scanned.holders = Some(holders);
         Ok(scanned)
     };
     let mut scanned = cluster.meta.off(find).await?;

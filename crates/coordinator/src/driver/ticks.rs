@@ -12,7 +12,7 @@ use super::doubts::reverify_node;
 use super::guard::guarded;
 use super::pages::Source;
 use super::upgrade::settle_version;
-use super::{damage, drain, measure, rebalance, repair_jobs, start_repairs, steering, wipe};
+use super::{damage_but_of_logs, drain, measure, rebalance, repair_jobs, start_repairs, steering, wipe};
 use crate::cluster::Cluster;
 use crate::engine::members::Change;
 use crate::engine::repair::{Held, Order, held};
@@ -148,7 +148,7 @@ pub async fn tick_once(cluster: &Arc<Cluster>) {
 async fn give_way(cluster: &Arc<Cluster>, now_ms: u64) -> Result<()> {
     let asks = cluster.give_way().asks_for_damage(now_ms);
     if asks {
-        let endangered = cluster.queue().jobs() > 0 && damage(cluster).await?.is_endangered();
+        let endangered = cluster.queue().jobs() > 0 && damage_but_of_logs(cluster).await?.is_endangered();
         cluster.give_way().endangers(endangered);
     }
     cluster.give_way().tick(now_ms);

@@ -34,7 +34,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 const PAGE: u64 = 1024;
 
 /// The nodes that answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Holders {
     /// Their folders.
     pub folders: BTreeMap<NodeId, FolderId>,
@@ -49,14 +49,16 @@ pub async fn keep_logs(cluster: Arc<Cluster>) {
     loop {
         tokio::time::sleep(pause).await;
         let (holders, now) = (holders(&cluster), Instant::now());
-        let is_settled = |(then, since): &(Holders, Instant)| *then == holders && now - *since < AGAIN_AFTER;
+        let is_settled = |(then, since): &(BTreeMap<NodeId, FolderId>, Instant)| {
+            *then == holders.folders && now - *since < AGAIN_AFTER
+        };
         let waits = !cluster.gate().is_open() || check_volumes(&cluster).is_err();
         if waits || settled.as_ref().is_some_and(is_settled) {
             continue;
         }
         pause = match guarded(move_logs(&cluster)).await {
             Ok(None) => {
-                settled = Some((holders, now));
+                settled = Some((holders.folders, now));
                 LOOK_EVERY
             }
             Ok(Some(left)) => {

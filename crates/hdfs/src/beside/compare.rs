@@ -74,7 +74,6 @@ pub(super) async fn compare(
             Some(index) if index == id.index => return Ok(Compared::Wrong(fault.detail)),
             Some(index) if index != at || fault.kind != FaultKind::Corrupt => {
                 leave_out(shared, group, members, &fault, index).await;
-                tell(shared, group, index).await;
             }
             // Either its bytes are rotten, or some block is wrong.
             Some(_) => {

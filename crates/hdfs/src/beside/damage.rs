@@ -15,6 +15,7 @@ use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_wire::message::{Fault, FaultKind};
 
 use super::Shared;
+use super::compare::tell;
 use super::members::Member;
 use super::memory::Memory;
 use super::rebuild::conduct;
@@ -37,18 +38,21 @@ pub(super) fn unusable(kind: FaultKind) -> bool {
 }
 
 /// A stored block could not be used, by this fault of a run: it is left out for a while. If the fault proves it, its copy counts as
-/// damaged. Whether that is news.
+/// damaged, and that is told if it is news.
 pub(super) async fn leave_out(
     shared: &Shared,
     group: &Group,
     members: &BTreeMap<NodeId, Member>,
     fault: &Fault,
     index: BlockIndex,
-) -> bool {
+) {
     shared.memory().unreadable(group.id, index);
-    let Some(member) = members.get(&fault.node) else { return false };
+    let Some(member) = members.get(&fault.node) else { return };
     let condition = condition(group, index, &member.datanode, Some(fault)).await;
-    note(&mut shared.memory(), group, index, &member.datanode, condition)
+    let is_news = note(&mut shared.memory(), group, index, &member.datanode, condition);
+    if is_news {
+        tell(shared, group, index).await;
+    }
 }
 
 /// The coordinator itself read wrong bytes of a block from its DataNode.

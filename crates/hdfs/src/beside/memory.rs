@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_secs(5);
 const LONG_REST: Duration = Duration::from_secs(60);
 
 /// A block that holds wrong bytes is not used for this long: its checksums are valid, so nobody else finds out. For as long a
-/// copy counts as damaged that nobody looks at again.
+/// copy counts as damaged that is surely so and that nobody looks at again; one that was seen once, for [`LONG_REST`].
 const WRONG_FOR: Duration = Duration::from_secs(600);
 
 /// See the module.
@@ -110,7 +110,9 @@ impl Memory {
             let holders = groups.get(&id.stripe.0).and_then(|group| group.holders.get(&id.index));
             let listed: Vec<String> =
                 holders.into_iter().flatten().map(|holder| address(&holder.datanode)).collect();
-            copies.retain(|at, damage| listed.contains(at) && damage.seen.elapsed() < WRONG_FOR);
+            // Nobody looks again where nothing could be staged.
+            let kept = |damage: &Damage| if damage.sure { WRONG_FOR } else { LONG_REST };
+            copies.retain(|at, damage| listed.contains(at) && damage.seen.elapsed() < kept(damage));
             !copies.is_empty()
         });
     }
@@ -319,6 +321,10 @@ mod tests {
     fn the_namenode_is_told_once_and_only_of_a_copy_that_was_looked_at_again() {
         let (mut memory, group, (index, on)) = (Memory::default(), group_of(&[]), DAMAGED);
         memory.renew(group.clone());
+        memory.damaged(group.id, index, on);
+        later(&mut memory, LONG_REST);
+        memory.renew(group.clone());
+        assert!(memory.lost(&group).is_empty(), "it was seen once, and nobody looked again");
         memory.damaged(group.id, index, on);
         assert!(memory.looks_due(group.id, index).is_empty(), "a moment ago");
         assert!(!memory.to_tell(group.id, index, on));

@@ -10,7 +10,7 @@ use kintsu_wire::message::FaultKind;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::compare::{tell, wrong};
+use super::compare::wrong;
 use super::damage::{leave_out, unusable};
 use super::members::{Member, Staged};
 use super::{Event, Shared, scene};
@@ -125,10 +125,7 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
                 }
             }
             Some(index) if unusable(fault.kind) && !job.lost.contains(&index) => {
-                let proved = leave_out(shared, group, &job.members, &fault, index).await;
-                if proved {
-                    tell(shared, group, index).await;
-                }
+                leave_out(shared, group, &job.members, &fault, index).await;
             }
             _ if wanted.requestors.contains(&fault.node) => shared.memory().bar(group.id, fault.node),
             _ => {}

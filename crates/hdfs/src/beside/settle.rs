@@ -130,12 +130,16 @@ async fn judge(
         Compared::Sound { proved } => proved,
         Compared::Wrong(why) => return Ok(Verdict::Drop(why)),
     };
-    let unfit = {
+    // What cannot be rebuilt from the others is not dropped.
+    let (again, unfit) = {
         let memory = shared.memory();
-        unfit(&now, &member.datanode, &memory.live, &memory.gone)
+        let again = now.policy.code.recoverable(&memory.lost(&now));
+        (again, unfit(&now, &member.datanode, &memory.live, &memory.gone, again))
     };
-    if let Some(why) = unfit {
-        return Ok(Verdict::Elsewhere(why));
+    match unfit {
+        Some(why) if again => return Ok(Verdict::Elsewhere(why)),
+        Some(_) => return Ok(Verdict::Wait),
+        None => {}
     }
     if now.holders.contains_key(&index) {
         // Its old copy will be deleted, so the new one has to be proved.
@@ -153,8 +157,9 @@ async fn judge(
     })
 }
 
-/// Why the DataNode beside a staged block can no longer have it; `None` if it can.
-fn unfit(group: &Group, datanode: &str, live: &[DatanodeInfo], gone: &Gone) -> Option<String> {
+/// Why the DataNode beside a staged block can no longer have it; `None` if it can. One that leaves may, if the block could not be
+/// rebuilt `again`: it serves it, and HDFS copies it away.
+fn unfit(group: &Group, datanode: &str, live: &[DatanodeInfo], gone: &Gone, again: bool) -> Option<String> {
     let mut holders = group.holders.values().flatten();
     if holders.any(|holder| address(&holder.datanode) == datanode) {
         return Some(format!("{datanode} has another index of the group by now"));
@@ -162,7 +167,7 @@ fn unfit(group: &Group, datanode: &str, live: &[DatanodeInfo], gone: &Gone) -> O
     if gone.contains_key(datanode) {
         return Some(format!("{datanode} is gone"));
     }
-    let leaves = live.iter().any(|node| address(node) == datanode && !node.in_service());
+    let leaves = again && live.iter().any(|node| address(node) == datanode && !node.in_service());
     leaves.then(|| format!("{datanode} is being decommissioned, or goes into maintenance"))
 }
 
@@ -270,7 +275,7 @@ mod tests {
     fn a_datanode_that_leaves_is_gone_or_has_an_index_by_now_does_not_get_the_block() {
         let (group, mut live) = (held([(0, at(1)), (1, at(2))]), vec![at(1), at(2), at(3), at(4)]);
         let gone = Gone::from([("10.0.0.1:4".to_owned(), "it refuses connections".to_owned())]);
-        let why = |live: &[DatanodeInfo], datanode| unfit(&group, datanode, live, &gone);
+        let why = |live: &[DatanodeInfo], datanode| unfit(&group, datanode, live, &gone, true);
         assert!(why(&live, "10.0.0.1:2").unwrap().contains("has another index"));
         assert!(why(&live, "10.0.0.1:4").unwrap().contains("is gone"));
         assert_eq!(why(&live, "10.0.0.1:3"), None);
@@ -278,6 +283,7 @@ mod tests {
         for state in 1..=4 {
             live[2].admin_state = Some(state);
             assert!(why(&live, "10.0.0.1:3").unwrap().contains("is being decommissioned"), "{state}");
+            assert_eq!(unfit(&group, "10.0.0.1:3", &live, &gone, false), None);
         }
         live[2].admin_state = Some(0);
         live[1].admin_state = Some(1);

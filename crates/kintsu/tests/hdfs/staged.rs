@@ -114,8 +114,10 @@ fn files_change_and_the_namenode_fails_over(
     wait("the blocks to be counted", || {
         let counted = watching.events("counted");
         let needed = lost.iter().filter(|path| **path != DELETED);
-        let named = |path: &str| of(path, &counted).chain(of(NEW_NAME, &counted)).next().is_some();
-        needed.into_iter().all(|path| named(path))
+        needed.into_iter().all(|path| {
+            let now = if *path == RENAMED { NEW_NAME } else { path };
+            of(path, &counted).chain(of(now, &counted)).next().is_some()
+        })
     });
     let counted = watching.events("counted");
     assert!(of(NEW_NAME, &counted).chain(of(RENAMED, &counted)).all(|event| event["datanode"] != leaving));

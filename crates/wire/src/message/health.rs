@@ -26,6 +26,17 @@ impl std::fmt::Display for Level {
     }
 }
 
+impl CauseKind {
+    /// The kind that says nearly the same to whoever is older than [`LOG_CAUSES`](crate::version::LOG_CAUSES).
+    pub fn older(self) -> Self {
+        match self {
+            Self::LostLogs => Self::UnreadableStripes,
+            Self::FewLogs => Self::ReducedRedundancy,
+            known => known,
+        }
+    }
+}
+
 /// What kind of thing a [`Cause`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
