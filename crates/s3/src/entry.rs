@@ -266,6 +266,6 @@ mod tests {
         let info = fixture::stored("s3/b/k", 5, [(PARTS.to_owned(), text)]);
         assert_eq!(Entry(&info).parts(), Some(parts));
         assert_eq!(Entry(&info).version(), "null");
-        assert_eq!(Entry(&info).etag(), "00000000000000070000000000000005-1");
+        assert_eq!(Entry(&info).etag(), "00000000000000010000000000000005-1");
     }
 }

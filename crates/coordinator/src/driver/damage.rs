@@ -86,7 +86,10 @@ async fn look(cluster: &Arc<Cluster>, logs: bool) -> Result<Scanned> {
     if started_ms < known.until_ms && (known.has_logs || !logs) {
         return Ok(known);
     }
-    let (down, nodes) = (cluster.members().down(), cluster.members().iter().count());
+    let (down, nodes) = {
+        let members = cluster.members();
+        (members.down(), members.iter().count())
+    };
     let (worker, holders) = (cluster.clone(), holders(cluster));
     let find = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
