@@ -164,7 +164,7 @@ async fn agree<D: Device>(
         if agreed != Agreed::Tls {
             return Ok(None);
         }
-        // Anybody on the way could have put it there, and it would count as said in TLS.
+        // A client waits for the answer. Anybody on the way could have put this there.
         let early = reader.buffer().len();
         if early > 0 {
             return Err(NbdError::Protocol {

@@ -63,7 +63,7 @@ async fn greet(addr: SocketAddr) -> Raw<TcpStream> {
 /// Goes on in TLS.
 async fn secure(addr: SocketAddr, tls: &Tls) -> std::io::Result<Raw<Stream>> {
     let mut raw = greet(addr).await;
-    assert_eq!(raw.option(STARTTLS, b"").await, [(ACK, vec![])]);
+    assert_eq!(raw.option(STARTTLS, b"").await[0].0, ACK);
     let stream = soon(tls.connect(raw.stream, Wanted::User)).await?;
     Ok(Raw { stream, structured: false })
 }
@@ -162,7 +162,7 @@ async fn libnbd_speaks_tls_with_it() {
     let (there, back) = (stage.dir.path().join("there"), stage.dir.path().join("back"));
     std::fs::write(&there, noise(SIZE as usize, 5)).unwrap();
     run("nbdcopy", ["--flush", there.to_str().unwrap(), &ours]).await;
-    run("nbdcopy", [&ours, back.to_str().unwrap()]).await;
+    run("nbdcopy", [ours.as_str(), back.to_str().unwrap()]).await;
     assert!(std::fs::read(&there).unwrap() == std::fs::read(&back).unwrap());
     // Strangers: without TLS, and with a certificate of another authority.
     let plain = served.server.uri().replace("nbds:", "nbd:");
