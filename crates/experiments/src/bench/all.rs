@@ -1,7 +1,7 @@
 //! `bench all`: the benchmarks of this machine one after the other, and the table of them in the documentation.
 //!
 //! A page has a place for all lines of the table, named `bench`, or one for a few of them, named `bench-short`
-//! ([`crate::page`]).
+//! (`page`).
 
 use std::fs::File;
 use std::path::PathBuf;
