@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
-use kintsu_client::{Client, ClientError, PutOptions, VolumeAccess};
+use kintsu_client::{Client, ClientError, PutOptions, Volume, VolumeAccess};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
 use kintsu_dag::{BlockIndex, NodeId, Sink, Task, Vertex};
 use kintsu_plan::{BlockBinding, Program, RunId, Window};
@@ -115,13 +115,8 @@ async fn get(client: &Client, name: &str) -> Vec<u8> {
     bytes
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn users_work_and_everybody_else_is_refused() {
-    let stage = Stage::start().await;
-    let alice = stage.client(Some(stage.tls("client/alice"))).await;
-    put(&alice, "a").await;
-    assert!(get(&alice, "a").await == content());
-
+/// A volume of this client, opened for writing.
+async fn disk(client: &Client) -> Volume {
     let volume = CreateVolume {
         name: "disk".into(),
         size: 1 << 20,
@@ -130,8 +125,18 @@ async fn users_work_and_everybody_else_is_refused() {
         durability: Durability::Node,
         scheme: None,
     };
-    alice.create_volume(&volume).await.unwrap();
-    let disk = alice.open_volume("disk", VolumeAccess::Write).await.unwrap();
+    client.create_volume(&volume).await.unwrap();
+    client.open_volume("disk", VolumeAccess::Write).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_work_and_everybody_else_is_refused() {
+    let stage = Stage::start().await;
+    let alice = stage.client(Some(stage.tls("client/alice"))).await;
+    put(&alice, "a").await;
+    assert!(get(&alice, "a").await == content());
+
+    let disk = disk(&alice).await;
     disk.write(0, Bytes::from(content())).await.unwrap();
     disk.write(1000, Bytes::from_static(b"new")).await.unwrap();
     assert_eq!(disk.read(998, 7).await.unwrap()[2..5], *b"new");
@@ -313,16 +318,7 @@ async fn a_change_and_a_refusal_have_one_line_each_in_the_audit_log() {
     let ann = stage.client(Some(stage.tls("client/ann"))).await;
     put(&ann, "audited").await;
     let view = ann.stripes("audited", 0, 1).await.unwrap();
-    let volume = CreateVolume {
-        name: "disk".into(),
-        size: 1 << 20,
-        code: "rs:n=4,k=2".into(),
-        block_bytes: 128 << 10,
-        durability: Durability::Node,
-        scheme: None,
-    };
-    ann.create_volume(&volume).await.unwrap();
-    let disk = ann.open_volume("disk", VolumeAccess::Write).await.unwrap();
+    let disk = disk(&ann).await;
     disk.write(0, Bytes::from_static(b"new")).await.unwrap();
     disk.close().await.unwrap();
     ann.commit_volume("disk", None).await.unwrap();
