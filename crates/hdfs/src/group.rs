@@ -312,17 +312,29 @@ pub(crate) mod tests {
     }
 
     fn parsed(located: LocatedBlock) -> Result<Group, HdfsError> {
-        let policy = Policy { id: 2, ..Policy::default() };
-        let status = FileStatus { block_bytes: Some(4 << 20), ..FileStatus::default() };
-        let blocks =
-            LocatedBlocks { blocks: vec![located], policy: Some(policy), ..LocatedBlocks::default() };
+        let (status, blocks) = file(located);
         Ok(Group::of("/f", &status, &blocks)?.remove(0))
+    }
+
+    /// A file with this group, as the NameNode tells it.
+    fn file(located: LocatedBlock) -> (FileStatus, LocatedBlocks) {
+        let policy = Some(Policy { id: 2, ..Policy::default() });
+        let status = FileStatus { block_bytes: Some(4 << 20), ..FileStatus::default() };
+        (status, LocatedBlocks { blocks: vec![located], policy, ..LocatedBlocks::default() })
     }
 
     /// A group of RS-3-2 and three cells that has these indices on these DataNodes.
     pub(crate) fn held(holders: impl IntoIterator<Item = (u8, DatanodeInfo)>) -> Group {
+        let (status, blocks) = listed(holders);
+        Group::of("/f", &status, &blocks).unwrap().remove(0)
+    }
+
+    /// Its file, as the NameNode tells it.
+    pub(crate) fn listed(
+        holders: impl IntoIterator<Item = (u8, DatanodeInfo)>,
+    ) -> (FileStatus, LocatedBlocks) {
         let (indices, locations): (Vec<u8>, Vec<_>) = holders.into_iter().unzip();
-        parsed(LocatedBlock { locations, ..located(3 << 20, &indices) }).unwrap()
+        file(LocatedBlock { locations, ..located(3 << 20, &indices) })
     }
 
     /// The DataNode with this address, in service.

@@ -30,6 +30,9 @@ pub(crate) struct Examined {
     pub surplus: Vec<BlockIndex>,
     /// Offsets in the blocks at which they contradict each other; at most some.
     pub mismatches: Vec<u64>,
+    /// The blocks any one of which may be the wrong one: without it the others agree at every mismatch. One: it is found.
+    /// Several, or none (then several are wrong): it is not known which.
+    pub suspects: BTreeSet<BlockIndex>,
     /// Blocks that were rebuilt, each in an unnamed file.
     pub rebuilt: BTreeMap<BlockIndex, std::fs::File>,
 }
@@ -96,8 +99,14 @@ pub(crate) async fn examine(
     let plan = kintsu_plan::read(&view, &computed, &computed)?;
     let (source, compared, staged) = (blocks.clone(), surplus.clone(), lost.to_vec());
     let take = move |deliveries| compare(deliveries, &source, compared, &staged);
-    let examined = run(&plan, &view, blocks, (0, u64::MAX), take).await?;
-    Ok(Examined { read: base.into_iter().chain(surplus).collect(), ..examined })
+    let mut examined = run(&plan, &view, blocks, (0, u64::MAX), take).await?;
+    if !examined.mismatches.is_empty() {
+        let (blocks, places) = (blocks.clone(), examined.mismatches.clone());
+        let looking = tokio::task::spawn_blocking(move || suspects(&blocks, &present, &places)).await;
+        examined.suspects = looking.map_err(|e| HdfsError::io("looking for the wrong block", e.into()))??;
+    }
+    examined.read = base.into_iter().chain(surplus).collect();
+    Ok(examined)
 }
 
 /// Compares deliveries of `surplus` with the stored blocks, and keeps those of `lost` in files.
@@ -131,23 +140,24 @@ fn compare(
             written.map_err(|e| HdfsError::io("writing a rebuilt block", e))?;
         }
     }
-    Ok(Examined { read: Vec::new(), surplus, mismatches: mismatches.into_iter().collect(), rebuilt })
+    let mismatches = mismatches.into_iter().collect();
+    Ok(Examined { surplus, mismatches, rebuilt, ..Examined::default() })
 }
 
-/// The blocks any one of which may be the wrong one: without it the others agree at every mismatch. One: it is found.
-/// Several, or none (then several are wrong): it is not known which.
+/// Which of the `present` blocks may be wrong ([`Examined::suspects`]).
 ///
 /// # Errors
 /// `Run` for a block that cannot be read.
-pub(crate) fn suspects(
+fn suspects(
     blocks: &Arc<GroupBlocks>,
+    present: &BTreeSet<BlockIndex>,
     mismatches: &[u64],
 ) -> Result<BTreeSet<BlockIndex>, HdfsError> {
     let group = blocks.group();
     let mut common: Option<BTreeSet<BlockIndex>> = None;
     for at in mismatches {
         let mut bytes: BTreeMap<BlockIndex, Vec<u8>> = BTreeMap::new();
-        for index in group.expected().filter(|index| group.holders.contains_key(index)) {
+        for index in present.iter().copied() {
             let look = look_bytes(group);
             let from = at / look * look;
             // A cell that is cut is divided into sub-blocks all the same.

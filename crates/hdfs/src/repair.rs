@@ -7,7 +7,7 @@ use kintsu_wire::message::{Fault, FaultKind};
 
 use crate::blocks::GroupBlocks;
 use crate::handover::{HandedOver, Now, hand_over, refresh};
-use crate::parity::{Examined, examine, far, suspects};
+use crate::parity::{Examined, examine, far};
 use crate::walk::Walk;
 use crate::{Group, HdfsError, NameNode};
 
@@ -161,10 +161,9 @@ pub(crate) async fn rebuild(group: Group, missing: &[BlockIndex]) -> Result<(Exa
         match examine(&blocks, &unread, missing).await {
             Ok(examined) if examined.mismatches.is_empty() => return Ok((examined, left_out)),
             Ok(examined) => {
-                let (source, places) = (blocks.clone(), examined.mismatches);
-                let looking = tokio::task::spawn_blocking(move || suspects(&source, &places)).await;
-                let found = looking.map_err(|e| HdfsError::io("looking for the wrong block", e.into()))??;
-                let one = found.iter().next().copied().filter(|_| found.len() == 1 && left_out.is_empty());
+                let found = examined.suspects;
+                let contradicted = left_out.values().any(|fault| fault.kind == FaultKind::Mismatch);
+                let one = found.iter().next().copied().filter(|_| found.len() == 1 && !contradicted);
                 match one {
                     Some(culprit) => _ = left_out.insert(culprit, contradicts(group, culprit)),
                     None => {

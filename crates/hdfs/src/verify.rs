@@ -6,10 +6,14 @@ use std::sync::Arc;
 use kintsu_dag::BlockIndex;
 
 use crate::blocks::GroupBlocks;
-use crate::parity::{Examined, examine, suspects};
+use crate::handover::{Now, refresh};
+use crate::parity::{Examined, examine};
 use crate::proto::names::FileStatus;
 use crate::walk::Walk;
 use crate::{Group, HdfsError, NameNode};
+
+/// How often a group is read whose blocks are elsewhere each time.
+const MOST_LOOKS: usize = 4;
 
 /// What a scrub found.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -24,6 +28,16 @@ pub struct Verified {
     pub unproved: Vec<String>,
     /// What could not be read at all, and why.
     pub skipped: Vec<String>,
+}
+
+impl Verified {
+    fn add(&mut self, other: Self) {
+        self.groups += other.groups;
+        self.bytes += other.bytes;
+        self.bad.extend(other.bad);
+        self.unproved.extend(other.unproved);
+        self.skipped.extend(other.skipped);
+    }
 }
 
 /// A group with something wrong.
@@ -60,7 +74,7 @@ pub async fn verify(
                 match groups_with_tokens(namenode, &path, &file).await {
                     Ok(groups) => {
                         for group in groups {
-                            verify_group(group, &mut verified).await?;
+                            verify_group(namenode, group, &mut verified).await?;
                             progress(&path, verified.bytes);
                         }
                     }
@@ -83,11 +97,50 @@ pub(crate) async fn groups_with_tokens(
     Group::of(path, file, &located)
 }
 
-/// Scrubs a group.
+/// Scrubs a group. If blocks cannot be read or are lost, and the NameNode lists it otherwise by then, it is read where it is now:
+/// HDFS moves blocks and deletes surplus ones at any time.
 ///
 /// # Errors
-/// `Run` for what is no block's fault. What is wrong is in `verified`.
-pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Result<(), HdfsError> {
+/// `Run` for what is no block's fault; those of calls. What is wrong is in `verified`.
+pub(crate) async fn verify_group(
+    namenode: &NameNode,
+    mut group: Group,
+    verified: &mut Verified,
+) -> Result<(), HdfsError> {
+    for left in (0..MOST_LOOKS).rev() {
+        let mut found = Verified::default();
+        scrub_group(group.clone(), &mut found).await?;
+        let absent = |bad: &BadGroup| !bad.unreadable.is_empty() || !bad.lost.is_empty();
+        if left > 0 && found.bad.iter().any(absent) {
+            match refresh(namenode, &group).await? {
+                Now::Same(now) if places(&now) != places(&group) => {
+                    group = *now;
+                    continue;
+                }
+                Now::Same(_) => {}
+                Now::Changed(change) => {
+                    found = Verified { skipped: vec![format!("{group}: {change}")], ..Verified::default() };
+                }
+            }
+        }
+        verified.add(found);
+        break;
+    }
+    Ok(())
+}
+
+/// The DataNodes of each block.
+fn places(group: &Group) -> BTreeSet<(BlockIndex, &str)> {
+    let all =
+        group.holders.iter().flat_map(|(index, holders)| holders.iter().map(move |holder| (index, holder)));
+    all.map(|(index, holder)| (*index, holder.datanode.id.uuid.as_str())).collect()
+}
+
+/// Scrubs a group where its blocks are said to be.
+///
+/// # Errors
+/// `Run` for what is no block's fault.
+pub(crate) async fn scrub_group(group: Group, verified: &mut Verified) -> Result<(), HdfsError> {
     let blocks = GroupBlocks::of(group);
     let group = blocks.group();
     let (mut unreadable, mut without) = (Vec::new(), BTreeSet::new());
@@ -117,14 +170,6 @@ pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Resul
     if examined.surplus.is_empty() && lost.is_empty() {
         verified.unproved.push(group.to_string());
     }
-    let suspects = match examined.mismatches.is_empty() {
-        true => BTreeSet::new(),
-        false => {
-            let (blocks, places) = (blocks.clone(), examined.mismatches.clone());
-            let looking = tokio::task::spawn_blocking(move || suspects(&blocks, &places)).await;
-            looking.map_err(|e| HdfsError::io("looking for the wrong block", e.into()))??
-        }
-    };
     if !unreadable.is_empty() || !lost.is_empty() || !examined.mismatches.is_empty() {
         verified.bad.push(BadGroup {
             path: group.path.clone(),
@@ -132,7 +177,7 @@ pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Resul
             unreadable,
             lost: lost.into_iter().map(|index| index.0).collect(),
             mismatches: examined.mismatches,
-            suspects: suspects.into_iter().map(|index| index.0).collect(),
+            suspects: examined.suspects.into_iter().map(|index| index.0).collect(),
         });
     }
     Ok(())
@@ -163,9 +208,12 @@ mod tests {
     use kintsu_code::Code;
     use kintsu_plan::{Layout, LayoutKind};
     use kintsu_runtime::InMemory;
+    use prost::Message as _;
 
     use super::*;
-    use crate::fake::Datanode;
+    use crate::fake::{self, Datanode};
+    use crate::group::tests::{datanode, held, listed};
+    use crate::proto::names::{DatanodeInfo, FileInfo, Locations};
     use crate::{Codec, EcPolicy};
 
     const CELL: usize = 4096;
@@ -176,14 +224,14 @@ mod tests {
     /// The id of the groups.
     const GROUP: u64 = -16i64 as u64;
 
-    /// Data blocks of a pattern, and their parity.
-    fn coded(code: &dyn Code) -> BTreeMap<BlockIndex, Vec<u8>> {
-        let pattern = |i: usize| (0..BLOCK).map(|at| (at * (2 * i + 3) + i) as u8).collect::<Vec<u8>>();
+    /// Data blocks of a pattern and this length, and their parity.
+    fn coded(code: &dyn Code, len: usize) -> BTreeMap<BlockIndex, Vec<u8>> {
+        let pattern = |i: usize| (0..len).map(|at| (at * (2 * i + 3) + i) as u8).collect::<Vec<u8>>();
         let data: BTreeMap<_, _> = (0..code.k()).map(|i| (BlockIndex(i as u8), pattern(i))).collect();
         let mut bytes = data.clone();
         let load = |index: BlockIndex, _| data.get(&index).map(Vec::as_slice);
         let mut memory = InMemory::new(code.encode()).unwrap();
-        memory.step(BLOCK, load, |index, _, out| _ = bytes.insert(index, out.unwrap().to_vec())).unwrap();
+        memory.step(len, load, |index, _, out| _ = bytes.insert(index, out.unwrap().to_vec())).unwrap();
         bytes
     }
 
@@ -191,7 +239,7 @@ mod tests {
     /// checksum at their end. Also the bytes that were sent.
     async fn found(code: &str, lost: &[u8], rotten: &[u8]) -> (Verified, u64) {
         let code = Codec::of(&*kintsu_code::parse(code).unwrap()).unwrap().code;
-        let blocks = coded(&*code);
+        let blocks = coded(&*code, BLOCK);
         let id = |index: u8| GROUP + u64::from(index);
         let by_id = blocks.iter().map(|(index, bytes)| (id(index.0), bytes.clone())).collect();
         let datanode = Datanode::with(by_id, rotten.iter().map(|index| id(*index)).collect());
@@ -216,7 +264,7 @@ mod tests {
             stored: None,
         };
         let mut verified = Verified::default();
-        verify_group(group, &mut verified).await.unwrap();
+        scrub_group(group, &mut verified).await.unwrap();
         (verified, datanode.sent())
     }
 
@@ -261,5 +309,56 @@ mod tests {
         let (verified, sent) = found("rs:n=5,k=3", &[0, 1, 4], &[]).await;
         assert_eq!((&verified.bad[0].lost[..], verified.bad[0].unreadable.len()), (&[0, 1, 4][..], 0));
         assert_eq!((verified.unproved.len(), sent), (0, 2 * BLOCK as u64), "what is left is read through");
+    }
+
+    #[tokio::test]
+    async fn a_block_that_is_elsewhere_by_now_is_read_there() {
+        let group = held([]);
+        let blocks = coded(&*group.policy.code, 1 << 20).into_iter();
+        let there = Datanode::with(blocks.map(|(i, bytes)| (group.block(i).id, bytes)).collect(), vec![]);
+        let there = there.holder().datanode;
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let with = |third: &DatanodeInfo| {
+            let of = |index| (index, if index == 3 { third.clone() } else { there.clone() });
+            (0..5).map(of).collect::<Vec<_>>()
+        };
+        let gone = datanode(nobody);
+        // What the NameNode lists after the first look, and whether the group is bad then.
+        for (now, bad) in [(with(&there), false), (with(&gone), true)] {
+            let (status, located) = listed(now);
+            let namenode = fake::namenode(&[
+                ("getFileInfo", FileInfo { status: Some(status) }.encode_to_vec()),
+                ("getBlockLocations", Locations { blocks: Some(located) }.encode_to_vec()),
+            ]);
+            let mut verified = Verified::default();
+            verify_group(&namenode, held(with(&gone)), &mut verified).await.unwrap();
+            let unreadable: Vec<u8> =
+                verified.bad.iter().flat_map(|bad| &bad.unreadable).map(|(i, _)| *i).collect();
+            assert_eq!(unreadable, if bad { vec![3] } else { vec![] });
+            assert_eq!((verified.groups, verified.bytes), (1, if bad { 4 << 20 } else { 5 << 20 }));
+        }
+        // A file that is gone by then is not bad.
+        let namenode = fake::namenode(&[("getFileInfo", FileInfo { status: None }.encode_to_vec())]);
+        let mut verified = Verified::default();
+        verify_group(&namenode, held(with(&gone)), &mut verified).await.unwrap();
+        assert_eq!(verified.bad.len(), 0);
+        assert_eq!(verified.skipped, ["/f, group -16: its file was deleted"]);
+    }
+
+    #[tokio::test]
+    async fn a_wrong_block_is_found_beside_one_that_cannot_be_read() {
+        let group = held([]);
+        let mut blocks = coded(&*group.policy.code, 1 << 20);
+        blocks.get_mut(&BlockIndex(1)).unwrap()[77] ^= 1;
+        let id = |index: u8| group.block(BlockIndex(index)).id;
+        let by_id = blocks.into_iter().map(|(i, bytes)| (id(i.0), bytes)).collect();
+        let there = Datanode::with(by_id, vec![]).holder().datanode;
+        let nobody = datanode(std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+        let of = |index| (index, if index == 4 { nobody.clone() } else { there.clone() });
+        let mut verified = Verified::default();
+        scrub_group(held((0..5).map(of)), &mut verified).await.unwrap();
+        let bad = &verified.bad[0];
+        assert_eq!((bad.unreadable.len(), &bad.mismatches[..]), (1, &[77][..]));
+        assert_eq!(bad.suspects, [0, 1, 2, 3], "four blocks of three do not say which");
     }
 }

@@ -24,7 +24,7 @@ use crate::blocks::GroupBlocks;
 use crate::handover::{COUNTED_WITHIN, POLL};
 use crate::proto::changes::Mode;
 use crate::proto::names::{FileStatus, LocatedBlocks};
-use crate::verify::{Verified, verify_group};
+use crate::verify::{Verified, scrub_group};
 use crate::{Group, HdfsError, NameNode, notes};
 
 /// What an encoding did.
@@ -267,7 +267,7 @@ async fn prove(object: &Object, progress: &mut (dyn FnMut(&str, u64) + Send)) ->
         let missing = group.missing();
         let mut doubts: Vec<String> = Vec::new();
         if missing.is_empty() {
-            verify_group(group.clone(), &mut verified).await?;
+            scrub_group(group.clone(), &mut verified).await?;
         } else {
             doubts.push(format!("blocks {missing:?} are missing"));
         }

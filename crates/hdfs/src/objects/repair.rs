@@ -88,7 +88,7 @@ pub async fn verify_objects(
     let mut verified = Verified::default();
     for object in objects(namenode, root, &mut verified.skipped).await? {
         for group in object.groups {
-            verify_group(group, &mut verified).await?;
+            verify_group(namenode, group, &mut verified).await?;
             progress(&object.path, verified.bytes);
         }
     }
