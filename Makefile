@@ -12,13 +12,15 @@
 #             cluster on this machine; with PAGE=1 the tables of README.md and docs/measured.md are made of that
 # make page   measures the published figures, but those of ChameleonEC, on emulated hosts and writes docs/repair-experiments.md
 #             (two hours at most)
+# make updates TRACES=DIR  repeats the experiments of CAU with the traces of writes in a folder, an hour at most (scripts/updates.sh); with
+#             PAGE=docs/updates.md the tables go into that page; PARTS="cau-8 cau-10" are some of them
 
 DEMO_DIR ?= demo-data
 # A real file of 100 MB or more that every Rust toolchain brings along.
 DEMO_FILE ?= $(firstword $(wildcard $(shell rustc --print sysroot)/lib/librustc_driver-*.so))
 KINTSU = $(or $(CARGO_TARGET_DIR),target)/release/kintsu
 
-.PHONY: demo hdfs-demo test test-hdfs torture bench page build setup
+.PHONY: demo hdfs-demo test test-hdfs torture bench page updates build setup
 
 demo: build
 	@exec $(KINTSU) demo --file "$(DEMO_FILE)" --dir "$(DEMO_DIR)"
@@ -44,6 +46,9 @@ bench: build setup
 page: build
 	$(KINTSU) lab run page --runs 3 --minutes 120 --out results --page docs/repair-experiments.md
 	cp results/agreement.json docs/repair-experiments/
+
+updates: build setup
+	@PAGE="$(PAGE)" scripts/updates.sh $(KINTSU) "$(TRACES)" $(PARTS)
 
 build:
 	cargo build --release --locked -p kintsu

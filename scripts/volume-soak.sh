@@ -6,9 +6,11 @@
 # A coordinator and 9 agents run in processes of their own, and `kintsu nbd` serves a volume. fio writes 4 to 256 KiB at random
 # offsets with checksums and reads everything back, pass after pass. Between fio and `kintsu nbd` stands qemu-nbd, which
 # connects again when its server was killed and then repeats what was not answered, as a virtual machine's disk does.
-# Killed (SIGKILL) in turn: an agent, the NBD server, the coordinator; each is started again after some seconds.
+# Killed (SIGKILL) in turn: an agent, the NBD server, the coordinator; each is started again after some seconds. At the end all is
+# committed, and what the last pass wrote is verified again without each agent in turn, so that parities are needed.
 # The program is KINTSU_BIN, or the one of a release build. SOAK_SEED chooses the agents and fio's offsets. Ends with 0 if no
-# pass had an error, and leaves nothing behind; after an error it keeps the folder with all logs and says where it is.
+# pass had an error, no process panicked or ended by itself, and all was over ten minutes after its time; then it leaves nothing
+# behind. Otherwise it ends with 1, keeps the folder with all logs and says where it is.
 set -euo pipefail
 minutes=${1:?"expected: scripts/volume-soak.sh MINUTES [SECONDS_BETWEEN_KILLS]"}
 every=${2:-60}
@@ -92,14 +94,41 @@ start qemu qemu-nbd --persistent --shared=0 --socket "$folder/front.sock" --expo
     "driver=raw,file.driver=nbd,file.server.type=unix,file.server.path=$folder/nbd.sock,file.export=soak,file.reconnect-delay=300"
 until_done "qemu-nbd" test -S "$folder/front.sock"
 
-ends=$((SECONDS + minutes * 60)) next=$((SECONDS + every)) pass=0 kills=0 written=0
-while [ "$SECONDS" -lt "$ends" ]; do
-    pass=$((pass + 1))
+# Nobody ends but by our hand, and nothing hangs.
+watch_over() {
+    local name
+    for name in "${!pids[@]}"; do
+        [ "$name" = fio ] || kill -0 "${pids[$name]}" 2>/dev/null || {
+            echo "$name ended by itself:" >&2
+            tail -n 20 "$folder/$name.log" >&2
+            exit 1
+        }
+    done
+    [ "$SECONDS" -lt $((ends + 600)) ] || { echo "pass $pass did not end" >&2; exit 1; }
+}
+# Starts a pass of fio; with --verify_only it reads what the same pass wrote.
+pass_of_fio() {
     start fio fio --name=soak --ioengine=nbd "--uri=nbd+unix:///soak?socket=$folder/front.sock" --rw=randwrite \
         --bsrange=4k-256k --size="$size" --iodepth=32 --fsync=64 --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 \
-        --randseed=$((RANDOM * 32768 + RANDOM)) --output="$folder/fio-$pass.json" --output-format=json
+        --randseed="$seed" --output="$folder/fio.json" --output-format=json "$@"
+}
+# Its verdict.
+fio_ended() {
+    if ! wait "${pids[fio]}"; then
+        echo "pass $pass: fio found an error:" >&2
+        tail -n 20 "$folder/fio.log" >&2
+        exit 1
+    fi
+    unset "pids[fio]"
+}
+
+ends=$((SECONDS + minutes * 60)) next=$((SECONDS + every)) pass=0 kills=0 written=0
+while [ "$SECONDS" -lt "$ends" ]; do
+    pass=$((pass + 1)) seed=$((RANDOM * 32768 + RANDOM))
+    pass_of_fio
     while kill -0 "${pids[fio]}" 2>/dev/null; do
         sleep 0.2
+        watch_over
         [ "$SECONDS" -ge "$next" ] || continue
         next=$((SECONDS + every))
         case $((kills % 3)) in
@@ -117,14 +146,26 @@ while [ "$SECONDS" -lt "$ends" ]; do
         coordinator) coordinator ;;
         esac
     done
-    if ! wait "${pids[fio]}"; then
-        echo "pass $pass: fio found an error:" >&2
-        tail -n 20 "$folder/fio.log" >&2
-        exit 1
-    fi
-    unset "pids[fio]"
+    fio_ended
     written=$((written + 256))
     echo "$(date +%T) pass $pass: 256 MiB written and verified"
-    rm -f "$folder/fio-$pass.json"
 done
+until_done "all agents" all_alive
+until_done "a commit of all" "$program" volume commit soak
+for ((node = 0; node < nodes; node++)); do
+    end "agent-$node" KILL
+    pass_of_fio --verify_only=1
+    while kill -0 "${pids[fio]}" 2>/dev/null; do
+        sleep 0.2
+        watch_over
+    done
+    fio_ended
+    echo "$(date +%T) verified without agent-$node"
+    agent "$node"
+    until_done "all agents" all_alive
+done
+if grep -l 'panicked at' "$folder"/*.log >&2; then
+    echo "these panicked" >&2
+    exit 1
+fi
 echo "$minutes minutes, $pass passes, $written MiB written and verified, $kills kills: no error, no wrong byte"

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Measures a volume over NBD beside plain files on the same disk, with fio, and while a lost node is repaired.
 
-    scripts/volume-speed.py [--seconds 10] [--size 4GiB] [--code rs:n=6,k=4] [--folder /tmp] [--least 0.5] [--json]
+    scripts/volume-speed.py [--seconds 10] [--size 4GiB] [--code rs:n=6,k=4] [--folder /tmp] [--least 0.5] [--json] [--page FILE]
 
 A coordinator and 9 agents in 3 racks run in processes of their own on this machine, so they share its processors and its
 disk: 4 KiB written to the volume are two appends to two logs, each synced. Printed are operations a second:
 
 - 4 KiB random writes, one and 32 at a time: the volume; a plain file whose every write is synced; two logs that are
   appended to and synced side by side (what a write to the volume costs the disk, with 32 appends to a sync for 32);
+- where the time of such a write goes: what the two logs take, and for how long each kind of process keeps a processor busy;
 - 4 KiB random reads, and 1 MiB writes and reads in MB/s;
 - the same reads and writes with a node lost, and while it is repaired, as parts of the speed before. Ends with 1 if one of
   these is less than `--least`.
 
+With `--page docs/updates.md` the table goes into that page, between <!-- results volume-speed --> and <!-- end -->.
 The program is KINTSU_BIN, or the one of a release build. Everything lies in a new folder, which is removed at the end.
 """
 
@@ -20,6 +22,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -31,6 +34,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("KINTSU_BIN") or str(ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release/kintsu")
 NODES, RACKS = 9, 3
+PLACE = re.compile(r"(<!-- results volume-speed -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def size(text):
@@ -44,8 +48,11 @@ def size(text):
 class Cluster:
     """The processes of a cluster with a volume, served over a Unix socket."""
 
-    def __init__(self, folder, volume_bytes, code):
+    def __init__(self, folder):
         self.folder, self.running = folder, {}
+
+    def up(self, volume_bytes, code):
+        folder = self.folder
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -72,8 +79,18 @@ class Cluster:
             sys.exit(f"kintsu {' '.join(map(str, args))}: {done.stderr}")
         return None if done.returncode else done.stdout
 
+    def busy(self):
+        """Seconds for which each kind of process has kept a processor busy; fio's are those of all jobs that have ended."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = {"fio": ended.ru_utime + ended.ru_stime}
+        for name, process in self.running.items():
+            ticks = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            kind = name.partition("-")[0]
+            seconds[kind] = seconds.get(kind, 0) + sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        return seconds
+
     def end(self):
-        for name in ["nbd", *(name for name in self.running if name != "nbd")]:
+        for name in sorted(self.running, key=lambda name: name != "nbd"):
             self.running[name].send_signal(signal.SIGTERM if name == "nbd" else signal.SIGKILL)
             self.running[name].wait()
 
@@ -118,34 +135,59 @@ def main():
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where the data lie; not a tmpfs, which syncs nothing")
     parser.add_argument("--least", type=float, default=0.5, help="part of the speed before that must be left")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--page", type=pathlib.Path, help="a page of the documentation, whose place volume-speed gets the table")
     args = parser.parse_args()
+    if args.page and not PLACE.search(args.page.read_text()):
+        sys.exit(f"expected the lines <!-- results volume-speed --> and <!-- end --> in {args.page}")
     for tool in ["fio"]:
         if not shutil.which(tool):
             sys.exit(f"expected {tool} to be installed (scripts/setup.sh)")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="kintsu-speed-", dir=args.folder))
-    cluster = None
+    cluster = Cluster(folder)
     try:
-        cluster = Cluster(folder, args.size, args.code)
+        cluster.up(args.size, args.code)
         rows = measure(cluster, folder, args)
     finally:
-        if cluster:
-            cluster.end()
+        cluster.end()
         shutil.rmtree(folder, ignore_errors=True)
-    report(rows, args)
+    text = markdown(rows, args)
+    print(json.dumps(rows) if args.json else text)
+    if args.page:
+        page = args.page.read_text()
+        args.page.write_text(PLACE.sub(lambda place: place[1] + text + place[2], page))
     slow = [row["what"] for row in rows if row.get("part", 1) < args.least]
     if slow:
         sys.exit(f"expected at least {args.least} of the speed before, got less: {'; '.join(slow)}")
 
 
-def report(rows, args):
-    if args.json:
-        print(json.dumps(rows))
-        return
-    print(f"{args.code} on {NODES} agents of this machine, volume of {args.size >> 20} MiB, {args.seconds} s each")
-    print(f"{'what':58} {'ops/s':>9} {'MB/s':>8} {'p99 ms':>8} {'of before':>9}")
+def markdown(rows, args):
+    """The table, and what it says."""
+    model = re.search(r"^model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    lines = [
+        f"`{args.code}` on {NODES} agents of one machine ({model[1] if model else 'unknown'}, {os.cpu_count()} processors, shared with fio), volume of "
+        f"{args.size >> 20} MiB, {args.seconds} s each; Kintsu of {commit}, {time.strftime('%F')}:",
+        "",
+        "| what | operations/s | MB/s | p99, ms | of the speed before |",
+        "|---|---|---|---|---|",
+    ]
     for row in rows:
-        part = f"{row['part']:9.2f}" if "part" in row else f"{'-':>9}"
-        print(f"{row['what']:58} {row['iops']:9.0f} {row['mb']:8.1f} {row['p99_ms']:8.2f} {part}")
+        part = f"{row['part']:.2f}" if "part" in row else "-"
+        lines.append(f"| {row['what']} | {row['iops']:.0f} | {row['mb']:.1f} | {row['p99_ms']:.2f} | {part} |")
+    lines.append("")
+    each = {row["what"]: 1e3 / row["iops"] for row in rows if row["iops"]}
+    for row in rows:
+        if "busy_ms" in row:
+            busy = row["busy_ms"]
+            shares = ", ".join(f"{kind} {busy[kind]:.3f}" for kind in sorted(busy, key=busy.get, reverse=True))
+            lines.append(
+                f"- {row['what']}: one every {each[row['what']]:.3f} ms, of two logs alone one every {each[row['logs']]:.3f} ms. Each keeps "
+                f"processors busy for {sum(busy.values()):.3f} ms ({shares})."
+            )
+    parts = [row["part"] for row in rows if "part" in row]
+    verdict = "holds" if min(parts) >= args.least else "MISSED"
+    lines.append(f"- With a node lost, and while it is repaired, at least {min(parts):.2f} of the speed is left; aim: {args.least}, {verdict}.")
+    return "\n".join(lines) + "\n"
 
 
 def measure(cluster, folder, args):
@@ -165,11 +207,16 @@ def measure(cluster, folder, args):
     before = {}
     for depth in (1, 32):
         deep = [*small, f"--iodepth={depth}", *timed]
-        before[depth] = row(f"volume: 4 KiB random writes, {depth} at a time", fio(*disk, *deep, "--rw=randwrite"))
+        logs = f"each of two logs, {depth} appends to a sync"
+        idle = cluster.busy()
+        written = fio(*disk, *deep, "--rw=randwrite")
+        written["busy_ms"] = {
+            kind: 1e3 * (seconds - idle[kind]) / (written["iops"] * written["seconds"]) for kind, seconds in cluster.busy().items()
+        }
+        before[depth] = row(f"volume: 4 KiB random writes, {depth} at a time", {**written, "logs": logs})
         row(f"plain file, each write synced, {depth} at a time",
             fio(*plain, *deep, "--rw=randwrite", "--sync=dsync", "--overwrite=1"))
-        row(f"each of two logs, {depth} appends to a sync",
-            halved(fio(*plain, *timed, *small, "--rw=write", f"--fdatasync={depth}", "--numjobs=2")))
+        row(logs, halved(fio(*plain, *timed, *small, "--rw=write", f"--fdatasync={depth}", "--numjobs=2")))
     before["read"] = row("volume: 4 KiB random reads, 32 at a time", fio(*disk, *small, "--iodepth=32", *timed, "--rw=randread"))
     before["write MB"] = row("volume: 1 MiB writes, 8 at a time", fio(*disk, *large, *timed, "--rw=write"))
     before["read MB"] = row("volume: 1 MiB reads, 8 at a time", fio(*disk, *large, *timed, "--rw=read"))

@@ -21,6 +21,7 @@
 mod account;
 mod as_nodes;
 mod dirty;
+mod hosts_report;
 mod locality;
 mod on_hosts;
 mod report;
@@ -36,7 +37,8 @@ use kintsu_plan::{Layout, LayoutKind, Topology, even_cluster, place};
 use crate::error::{ExperimentError, Result};
 use crate::trace::Request;
 
-pub use on_hosts::{Hosts, Links, OnHosts, hosts_markdown, hosts_table, on_hosts, rates};
+pub use hosts_report::{hosts_markdown, hosts_table, rates};
+pub use on_hosts::{Hosts, Links, OnHosts, on_hosts};
 pub use report::{Averages, Published, Report, Row, averages, grouping, markdown, table};
 
 use account::{Account, Sent};

@@ -158,7 +158,24 @@ pub fn table(reports: &[Report]) -> String {
         percent(averages.optimal_in_blocks_below_cau),
         percent(averages.optimal_below_cau_in_ranges),
     );
-    text
+    text + &orders(reports).map_or_else(String::new, |orders| format!("\n  {orders}"))
+}
+
+/// Of how many traces a scheme sends no more than another one, where that is to hold of all; `None` if they were not replayed.
+fn orders(reports: &[Report]) -> Option<String> {
+    let pairs = [
+        (Scheme::CauNogroup, Scheme::DataDelta),
+        (Scheme::CauNogroup, Scheme::ParityDelta),
+        (Scheme::Optimal, Scheme::Cau),
+    ];
+    let of = |(scheme, other): (Scheme, Scheme)| {
+        let saved = reports.iter().map(|report| report.saving(scheme, other, Row::traffic));
+        let saved: Vec<f64> = saved.collect::<Option<_>>()?;
+        let holds = saved.iter().filter(|saved| **saved >= 0.0).count();
+        Some(format!("{scheme} sends no more than {other} for {holds} of {} traces", saved.len()))
+    };
+    let known: Vec<String> = pairs.into_iter().filter_map(of).collect();
+    (!known.is_empty()).then(|| known.join("; "))
 }
 
 fn one(report: &Report) -> String {
@@ -283,7 +300,7 @@ pub fn markdown(reports: &[Report]) -> String {
         percent(averages.optimal_in_blocks_below_cau),
         percent(averages.optimal_below_cau_in_ranges),
     );
-    text
+    text + &orders(reports).map_or_else(String::new, |orders| format!("\n{orders}.\n"))
 }
 
 /// How much data grouping saves of the traffic of CAU (CAU, Fig. 10), for each trace and u_s; `None` unless there are several u_s

@@ -129,7 +129,9 @@ fn selective_is_never_above_a_fixed_choice_and_nothing_is_below_the_bound() {
         assert!(total(Scheme::Optimal) <= total(Scheme::CauNogroup), "{code}");
         assert!(report.saving(Scheme::Optimal, Scheme::Cau, Row::traffic).unwrap() > 0.2, "{code}");
         let reports = [report];
-        assert!(table(&reports).contains("optimal is") && markdown(&reports).contains("| average |"));
+        let text = markdown(&reports);
+        assert!(table(&reports).contains("optimal is") && text.contains("| average |"));
+        assert_eq!(text.matches(" for 1 of 1 traces").count(), 3, "{code}: {text}");
     }
 }
 

@@ -90,6 +90,39 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
     assert_eq!(String::from_utf8_lossy(&listed()).trim(), "[]");
 }
 
+/// Whole blocks, as in the CAU paper: what the analysis does not count is headers.
+#[test]
+fn the_kernel_counts_what_the_analysis_of_updates_says() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
+        return;
+    }
+    let home = TempDir::new().unwrap();
+    let trace = home.path().join("trace").display().to_string();
+    // Two blocks of a stripe and one of another, again and again: time, device, first sector, sectors, 0 for a write.
+    let writes = [0, 1, 7].map(|block| format!("1 0 {} 8 0\n", block * 2048)).concat().repeat(4);
+    std::fs::write(&trace, writes).unwrap();
+    let schemes = ["baseline", "parix", "cau", "optimal"];
+    let listed = schemes.join(",");
+    let ran = kintsu(&home, &["lab", "replay", &trace, "--whole-blocks", "--json", "--scheme", &listed]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let rows = told["traces"][0]["rows"].as_array().unwrap();
+    for (row, scheme) in rows.iter().zip(schemes) {
+        assert_eq!(row["scheme"], scheme);
+        let bytes = |value: &serde_json::Value| value.as_u64().unwrap() as f64;
+        let analysis: f64 = ["append", "commit"].map(|part| bytes(&row["analysis"][part])).iter().sum();
+        let ratio = bytes(&row["kernel_bytes"]) / analysis;
+        assert!((1.0..1.03).contains(&ratio), "{ratio}: {row}");
+    }
+    assert_eq!(rows.len(), schemes.len());
+    let _ = writeln!(
+        std::io::stderr(),
+        "COMPARED: the analysis of updates with what the kernel counted between racks"
+    );
+}
+
 #[test]
 fn what_is_asked_wrongly_is_refused_before_anything_is_built() {
     let home = TempDir::new().unwrap();
