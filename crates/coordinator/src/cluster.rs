@@ -404,9 +404,15 @@ impl Cluster {
         *lock(&self.rates) = Arc::new(rates);
     }
 
-    /// A new number for a job or a resume key; no number is used twice, not even after a restart.
-    pub fn next_number(&self) -> RunId {
-        RunId(self.next_number.fetch_add(1, Ordering::Relaxed))
+    /// A new number for a resume key or a batch of deletes; no number is used twice, not even after a restart.
+    pub fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number of a new run. It is random, as clients draw theirs: it names streams between agents, and a client that
+    /// guessed it could have an agent send bytes of its own to the programs of this run.
+    pub fn new_run(&self) -> RunId {
+        RunId(getrandom::u64().unwrap_or_else(|_| self.next_number()))
     }
 
     /// The code of a stripe. The code's name must still mean the recorded generator. Blocking: a code is proved
