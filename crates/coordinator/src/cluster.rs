@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Shown, Steering, Turns, UsedCodes};
+use crate::engine::agreement::Agreement;
 use crate::engine::bandwidth::Bandwidth;
 use crate::engine::counts::Tallies;
 use crate::engine::doubt::Doubts;
@@ -118,6 +119,7 @@ pub struct Cluster {
     unknown: Mutex<UnknownLists>,
     wipes: Mutex<Wipes>,
     patrol: Mutex<Patrol>,
+    agreement: Mutex<Agreement>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
     next_number: AtomicU64,
@@ -201,6 +203,7 @@ impl Cluster {
             unknown: Mutex::default(),
             wipes: Mutex::default(),
             patrol: Mutex::default(),
+            agreement: Mutex::new(snapshot.agreement()?),
             #[cfg(test)]
             panics: Default::default(),
             next_number: AtomicU64::new(boot * NUMBERS_A_BOOT),
@@ -346,6 +349,11 @@ impl Cluster {
     /// The blocks that are being verified by the scrub that runs by itself.
     pub fn patrol(&self) -> MutexGuard<'_, Patrol> {
         lock(&self.patrol)
+    }
+
+    /// How far the stripes were compared with their codes.
+    pub fn agreement(&self) -> MutexGuard<'_, Agreement> {
+        lock(&self.agreement)
     }
 
     pub fn damage(&self) -> MutexGuard<'_, Scanned> {
