@@ -360,14 +360,16 @@ impl Client {
         self.call(|mut c| async move { c.operation.status(Nothing {}).await }).await
     }
 
-    /// Waits until the coordinator has been told of abandoned puts, for a few seconds at most. Call it before the
-    /// process ends; without it these puts are undone when their leases expire.
+    /// Waits until the coordinator has been told of abandoned puts and of how long operations took, for a few seconds at
+    /// most. Call it before the process ends; without it these puts are undone when their leases expire.
     pub async fn close(&self) {
         self.tell_rest();
         let mut farewells = std::mem::take(&mut *self.farewells());
         let all = async { while farewells.join_next().await.is_some() {} };
         if tokio::time::timeout(Duration::from_secs(3), all).await.is_err() {
-            tracing::warn!("the coordinator could not be told of an abandoned put; its lease will expire");
+            tracing::warn!(
+                "the coordinator did not take the last messages; the lease of an abandoned put will expire"
+            );
         }
     }
 

@@ -14,6 +14,7 @@ use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
 use kintsu_dag::{BlockIndex, NodeId, Sink, Task, Vertex};
 use kintsu_plan::{BlockBinding, Program, RunId, Window};
 use kintsu_runtime::Conductor;
+use kintsu_wire::channel::serve;
 use kintsu_wire::message::{
     CreateVolume, Durability, FaultKind, JobRef, Nothing, ObjectView, RunEvent, RunPrograms,
 };
@@ -22,6 +23,7 @@ use kintsu_wire::tls::{Authority, Issue};
 use kintsu_wire::{ClusterId, Credentials, Tls, connect_agent};
 use tempfile::TempDir;
 use tonic::Code;
+use tonic::service::Routes;
 
 const CLUSTER: ClusterId = ClusterId([0xaa; 16]);
 
@@ -113,6 +115,17 @@ async fn get(client: &Client, name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     client.get(name, None, &mut bytes, |_, _| {}).await.unwrap();
     bytes
+}
+
+/// Calls a server that wants another token than this one.
+async fn refused_for_its_token(shown: &Credentials) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let demanded = Credentials::token("secret").unwrap();
+    let serving = tokio::spawn(serve(Routes::default(), demanded, listener, std::future::pending()));
+    let refused = connect_agent(addr, shown).unwrap().shutdown(Nothing {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    serving.abort();
 }
 
 /// A volume of this client, opened for writing.
@@ -331,6 +344,9 @@ async fn a_change_and_a_refusal_have_one_line_each_in_the_audit_log() {
     stage.agents[0].shutdown().await;
     stage.agent(0, "agent/3", Some(0)).await.err().unwrap();
     ann.remove("audited").await.unwrap();
+    for shown in [Credentials::token("guessed").unwrap(), Credentials::none()] {
+        refused_for_its_token(&shown).await;
+    }
 
     let text = std::fs::read_to_string(log.path()).unwrap();
     for (ended, who, what, says) in [
@@ -343,6 +359,8 @@ async fn a_change_and_a_refusal_have_one_line_each_in_the_audit_log() {
         ("refused", "client/ann", "wipe", "expected the coordinator"),
         ("refused", "client/ann", "run", "expected a ticket to"),
         ("refused", "agent/3", "register", "expected agent/0"),
+        ("refused", "somebody", "call", "expected this cluster's token, got another one"),
+        ("refused", "somebody", "call", "expected this cluster's token, got none"),
     ] {
         let (begin, what) =
             (format!(" audit: {ended} who={who} from 127.0.0.1:"), format!("what=\"{what}\""));

@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Shown, Steering, Turns, UsedCodes};
+use crate::engine::agreement::Agreement;
 use crate::engine::bandwidth::Bandwidth;
 use crate::engine::counts::Tallies;
 use crate::engine::doubt::Doubts;
@@ -118,6 +119,7 @@ pub struct Cluster {
     unknown: Mutex<UnknownLists>,
     wipes: Mutex<Wipes>,
     patrol: Mutex<Patrol>,
+    agreement: Mutex<Agreement>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
     next_number: AtomicU64,
@@ -201,6 +203,7 @@ impl Cluster {
             unknown: Mutex::default(),
             wipes: Mutex::default(),
             patrol: Mutex::default(),
+            agreement: Mutex::new(snapshot.agreement()?),
             #[cfg(test)]
             panics: Default::default(),
             next_number: AtomicU64::new(boot * NUMBERS_A_BOOT),
@@ -348,6 +351,11 @@ impl Cluster {
         lock(&self.patrol)
     }
 
+    /// How far the stripes were compared with their codes.
+    pub fn agreement(&self) -> MutexGuard<'_, Agreement> {
+        lock(&self.agreement)
+    }
+
     pub fn damage(&self) -> MutexGuard<'_, Scanned> {
         lock(&self.damage)
     }
@@ -404,9 +412,15 @@ impl Cluster {
         *lock(&self.rates) = Arc::new(rates);
     }
 
-    /// A new number for a job or a resume key; no number is used twice, not even after a restart.
-    pub fn next_number(&self) -> RunId {
-        RunId(self.next_number.fetch_add(1, Ordering::Relaxed))
+    /// A new number for a resume key or a batch of deletes; no number is used twice, not even after a restart.
+    pub fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number of a new run. It is random, as clients draw theirs: it names streams between agents, and a client that
+    /// guessed it could have an agent send bytes of its own to the programs of this run.
+    pub fn new_run(&self) -> RunId {
+        RunId(getrandom::u64().unwrap_or_else(|_| self.next_number()))
     }
 
     /// The code of a stripe. The code's name must still mean the recorded generator. Blocking: a code is proved

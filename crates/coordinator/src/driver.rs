@@ -13,7 +13,7 @@
 //! - `doubts`: has blocks that were reported as bad read again;
 //! - `damage`: finds which stripes cannot be read while nodes are gone; `used_codes`: which codes are in use;
 //! - `rebalance`: moves blocks from fuller to emptier nodes; `mover`: moves one block, for drains too;
-//! - `patrol`: the scrub that runs by itself;
+//! - `patrol`: the scrub that runs by itself; `agreement`: compares the blocks of stripes with each other;
 //! - `enroll`: registers agents, and compares their blocks with the metadata;
 //! - `quarantine`: sets aside, takes back and purges blocks that the metadata do not know;
 //! - `rebuild`: rebuilds metadata from blocks;
@@ -24,6 +24,7 @@
 //! - `snapshots`: takes snapshots of volumes, and copies the stripes that they share when these are written to;
 //! - `run`: runs programs on agents; `guard`: turns a panic into an error.
 
+mod agreement;
 mod commit;
 mod copies;
 mod damage;
@@ -65,6 +66,7 @@ mod volume_ticks;
 mod volumes;
 mod wipe;
 
+pub use agreement::agreement;
 pub use commit::{Committed, With, commit};
 pub use copies::{Copied, Copies, copies, last_copy};
 pub use damage::{Scanned, damage, damage_but_of_logs, describe};

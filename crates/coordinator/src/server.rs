@@ -82,6 +82,7 @@ impl Coordinator {
         cluster.spawn(driver::sweep(cluster.clone()));
         cluster.spawn(driver::purge(cluster.clone()));
         cluster.spawn(driver::patrol(cluster.clone()));
+        cluster.spawn(driver::agreement(cluster.clone()));
         cluster.spawn(driver::copies(cluster.clone()));
         cluster.spawn(driver::rebuild(cluster.clone()));
         cluster.spawn(driver::volumes(cluster.clone()));

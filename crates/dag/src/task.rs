@@ -17,6 +17,8 @@ pub enum Sink {
     Client,
     /// Nowhere: only the way there matters (measuring links).
     Nothing,
+    /// Nowhere: it is compared with the block that is stored.
+    Compare,
 }
 
 /// What a node does with one vertex, for every slice in turn.

@@ -64,6 +64,7 @@ fn write_graph(
                     Sink::BlockXor => "added",
                     Sink::Client => "returned",
                     Sink::Nothing => "dropped",
+                    Sink::Compare => "compared",
                 };
                 let _ = write!(text, "  {verb} on {node}");
             }

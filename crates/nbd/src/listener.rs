@@ -106,23 +106,24 @@ impl Listener {
 }
 
 impl Accept for Listener {
-    type Connection = Halves;
+    /// Where it comes from, if that is an address; and what is said.
+    type Connection = (Option<SocketAddr>, Halves);
 
-    async fn accept(&self) -> io::Result<Halves> {
+    async fn accept(&self) -> io::Result<Self::Connection> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, from) = listener.accept().await?;
                 // Answers are batched already; waiting for more only costs time.
                 stream.set_nodelay(true)?;
                 // A peer that vanished does not keep its place for ever.
                 let alive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&alive)?;
                 let (reader, writer) = stream.into_split();
-                Ok((Box::new(reader), Box::new(writer)))
+                Ok((Some(from), (Box::new(reader), Box::new(writer))))
             }
             Self::Unix(listener, _) => {
                 let (reader, writer) = listener.accept().await?.0.into_split();
-                Ok((Box::new(reader), Box::new(writer)))
+                Ok((None, (Box::new(reader), Box::new(writer))))
             }
         }
     }
@@ -245,6 +246,16 @@ mod tests {
             assert!(matches!(refused, NbdError::Listen { .. }), "{refused}");
             assert!(refused.to_string().contains(&path), "{refused}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_connection_says_where_it_comes_from() {
+        let addr = "127.0.0.1:0".parse().unwrap();
+        let listen = Listen::Tcp { addr, tls: None, token: None, trusted: None };
+        let ours = Listener::bind(listen).await.unwrap();
+        let client = tokio::net::TcpStream::connect(ours.addr().unwrap()).await.unwrap();
+        let (from, _halves) = ours.accept().await.unwrap();
+        assert_eq!(from, Some(client.local_addr().unwrap()));
     }
 
     #[tokio::test]

@@ -68,15 +68,17 @@ impl Server {
         let ending = CancellationToken::new();
         let (most, name) = (limits.connections, name.to_owned());
         let served = Arc::new(Served { device, name: name.clone(), limits, tls, ending: ending.clone() });
-        let serving = Serving::start(listener, name, most, ending, move |halves| {
+        let serving = Serving::start(listener, name, most, ending, move |(from, halves)| {
             let served = served.clone();
             async move {
-                match one(halves, &served).await {
+                let from = from.map_or_else(|| "this host".to_owned(), |from| from.to_string());
+                match one(halves, &from, &served).await {
                     Ok(()) => {}
                     Err(error @ NbdError::Stranger(_)) => {
-                        tracing::warn!(target: "audit", "refused a connection to {}: {error}", served.name);
+                        let name = &served.name;
+                        tracing::warn!(target: "audit", from, "refused a connection to {name}: {error}");
                     }
-                    Err(error) => tracing::debug!("a connection to {}: {error}", served.name),
+                    Err(error) => tracing::debug!(from, "a connection to {}: {error}", served.name),
                 }
             }
         });
@@ -135,10 +137,10 @@ struct Served<D> {
 }
 
 /// One connection, from its first byte to its last.
-async fn one<D: Device>(halves: Halves, served: &Served<D>) -> Result<(), NbdError> {
+async fn one<D: Device>(halves: Halves, from: &str, served: &Served<D>) -> Result<(), NbdError> {
     let Served { device, limits, ending, .. } = served;
     let agreed = tokio::select! {
-        agreed = timeout(limits.handshake, agree(halves, served)) => agreed,
+        agreed = timeout(limits.handshake, agree(halves, from, served)) => agreed,
         () = ending.cancelled() => return Ok(()),
     };
     match agreed.map_err(|_| NbdError::Slow(limits.handshake))?? {
@@ -152,6 +154,7 @@ async fn one<D: Device>(halves: Halves, served: &Served<D>) -> Result<(), NbdErr
 /// The handshake; if the server has TLS, in TLS. `None` if the client leaves.
 async fn agree<D: Device>(
     (reader, mut writer): Halves,
+    from: &str,
     served: &Served<D>,
 ) -> Result<Option<(Session, BufReader<Input>, Output)>, NbdError> {
     let Served { device, name, limits, tls, .. } = served;
@@ -175,7 +178,7 @@ async fn agree<D: Device>(
         }
         let accepted = tls.accept_user(join(reader.into_inner(), writer)).await;
         let (stream, who) = accepted.map_err(NbdError::Stranger)?;
-        tracing::info!("{who} uses {name}");
+        tracing::info!(from, "{who} uses {name}");
         let (input, output) = split(stream);
         reader = BufReader::with_capacity(READ_BUFFER_BYTES, Box::new(input));
         writer = Box::new(output);

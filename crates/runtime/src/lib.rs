@@ -18,6 +18,7 @@
 mod budget;
 mod carried;
 mod combine;
+mod compared;
 mod conduct;
 mod covered;
 mod culprit;

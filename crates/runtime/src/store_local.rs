@@ -14,6 +14,7 @@ use kintsu_wire::ambient::simulated;
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
 use tokio::time::Instant;
 
+use crate::compared::Compared;
 use crate::covered::Covered;
 use crate::delta::{DeltaSource, XorSink};
 use crate::fault::from_store;
@@ -186,6 +187,10 @@ impl Local for StoreLocal {
             Sink::Nothing => Ok(Output::Block(Box::new(Drain))),
             Sink::Block => self.create_block(binding, resume_key, start),
             Sink::BlockXor => self.create_next(binding).map(|sink| Output::Block(Box::new(sink))),
+            Sink::Compare => {
+                let stored = *self.version(binding)?.meta();
+                Ok(Output::Block(Box::new(Compared::new(self.node, stored))))
+            }
             Sink::Client => {
                 let detail = format!("persist: expected a block as sink on an agent, got {sink:?}");
                 Err(self.fault(FaultKind::Invalid, binding.id, detail))

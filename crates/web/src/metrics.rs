@@ -235,7 +235,7 @@ fn counts(text: &mut Text, counts: &Counts) {
         text.counter(name, help, value as f64);
     }
     text.histogram("kintsu_repair_seconds", "How long the repair of one stripe took.", &counts.repairs);
-    let help = "How long users' operations took, while there is a target (repair.target).";
+    let help = "How long users' operations took.";
     text.histogram("kintsu_client_operation_seconds", help, &counts.operations);
 }
 

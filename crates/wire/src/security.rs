@@ -7,12 +7,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Code, Request, Status};
 
 use crate::version::{Speaks, Spoken};
-use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, Peer, Tls, WireError};
+use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, Peer, Tls, WireError, audit};
 
 const AUTHORIZATION: &str = "authorization";
 
@@ -265,7 +265,7 @@ impl Interceptor for Outgoing {
 }
 
 /// Server side: refuses calls of versions that it does not speak, or of another cluster (`FailedPrecondition`), or without the
-/// token (`Unauthenticated`) before their message is read.
+/// token (`Unauthenticated`) before their message is read. A caller that is refused for what it shows has a line in the audit log.
 #[derive(Debug, Clone)]
 pub struct Incoming {
     credentials: Credentials,
@@ -282,6 +282,20 @@ impl Incoming {
     /// Demands these credentials; a caller must show the cluster.
     pub fn members_only(credentials: &Credentials) -> Self {
         Self { credentials: credentials.clone(), members_only: true }
+    }
+
+    /// Refuses a caller that shows another certificate, token or cluster than ours.
+    fn admit(&self, peer: &Peer, shown: &MetadataMap) -> Result<(), Status> {
+        let text = |key: &str| shown.get(key).and_then(|value| value.to_str().ok());
+        self.credentials.check_peer(peer).map_err(|error| self.foreign(&error))?;
+        let token = text(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+        if !self.credentials.accepts(token) {
+            let got = if token.is_some() { "another one" } else { "none" };
+            return Err(Status::unauthenticated(format!("expected this cluster's token, got {got}")));
+        }
+        let cluster = text(CLUSTER_KEY).map(str::parse).transpose();
+        let checked = cluster.and_then(|shown| self.credentials.check_cluster(shown, self.members_only));
+        checked.map_err(|error| self.foreign(&error))
     }
 
     /// The refusal of a peer of another cluster; it carries our cluster's id, for [`other_cluster`].
@@ -329,17 +343,9 @@ fn root(error: &dyn std::error::Error) -> Option<String> {
 impl Interceptor for Incoming {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let spoken = Spoken::read(request.metadata())?;
-        let text = |key: &str| request.metadata().get(key).and_then(|v| v.to_str().ok());
         let peer = Peer::of(request.extensions());
-        self.credentials.check_peer(&peer).map_err(|error| self.foreign(&error))?;
-        let shown = text(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-        if !self.credentials.accepts(shown) {
-            let got = if shown.is_some() { "another one" } else { "none" };
-            return Err(Status::unauthenticated(format!("expected this cluster's token, got {got}")));
-        }
-        let cluster = text(CLUSTER_KEY).map(str::parse).transpose();
-        let checked = cluster.and_then(|shown| self.credentials.check_cluster(shown, self.members_only));
-        checked.map_err(|error| self.foreign(&error))?;
+        // Which method it wanted is not known here.
+        audit::checked(&peer, "call", self.admit(&peer, request.metadata()))?;
         request.extensions_mut().insert(spoken);
         Ok(request)
     }

@@ -47,7 +47,11 @@ pub const ENCLOSES: u32 = 13;
 /// them.
 pub const DELTAS: u32 = 14;
 
-/// Since this version causes of health speak of the logs of volumes; an older reader refuses an answer with a kind that it does not know.
+/// Since this version an agent compares what programs compute with the blocks that it has; an older one refuses the program.
+pub const COMPARES: u32 = 14;
+
+/// Since this version causes of health speak of the logs of volumes, and of stripes that contradict themselves; an older reader
+/// refuses an answer with a kind that it does not know.
 pub const LOG_CAUSES: u32 = 14;
 
 /// The gRPC metadata key of the version of the call.

@@ -26,9 +26,8 @@ pub async fn patrol(cluster: Arc<Cluster>) {
     if every.is_zero() {
         return;
     }
-    let pause = (every / 1000).clamp(LOOK_AT_MOST_EVERY, LOOK_EVERY);
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(pause(every)).await;
         match guarded(due(&cluster, cluster.unix_seconds())).await {
             Ok(portions) => {
                 for portion in portions {
@@ -39,6 +38,11 @@ pub async fn patrol(cluster: Arc<Cluster>) {
             Err(error) => tracing::warn!("no block is verified now: {error}"),
         }
     }
+}
+
+/// The time between two looks at what is due of a pass that takes `every`.
+pub fn pause(every: Duration) -> Duration {
+    (every / 1000).clamp(LOOK_AT_MOST_EVERY, LOOK_EVERY)
 }
 
 /// The portions that are due.

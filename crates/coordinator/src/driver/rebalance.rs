@@ -13,7 +13,7 @@ use super::jobs::Job;
 use super::mover::move_block;
 use crate::cluster::{Cluster, lock};
 use crate::engine::jobs::Work;
-use crate::engine::rebalance::Ledger;
+use crate::engine::rebalance::{Ledger, may_begin};
 use crate::engine::repair::Tally;
 use crate::error::Result;
 
@@ -58,6 +58,14 @@ fn work(cluster: &Arc<Cluster>, listener: Option<Listener>) {
 }
 
 async fn rebalance(cluster: &Arc<Cluster>, job: &Job) -> Result<JobReport> {
+    let begins = || may_begin(&cluster.members(), &cluster.gate(), cluster.now_ms());
+    while !begins() && !job.is_cancelled() {
+        job.progress(0, 0, "waiting until all nodes have told how full they are");
+        tokio::select! {
+            () = tokio::time::sleep(cluster.config.heartbeat / 2) => {}
+            () = job.cancelled() => {}
+        }
+    }
     let started_ms = cluster.now_ms();
     let ledger = Ledger::new(&cluster.nodes().0);
     let (givers, total) = (ledger.givers(), ledger.left());
@@ -119,7 +127,7 @@ async fn give(
 mod tests {
     use super::*;
     use crate::live::Live;
-    use kintsu_wire::message::JobEvent;
+    use kintsu_wire::message::{JobEvent, JobInfo};
 
     /// Four nodes with the 48 blocks of these objects, and a fifth one that has none.
     async fn uneven() -> (Live, Vec<String>) {
@@ -171,6 +179,14 @@ mod tests {
         let (live, _) = uneven().await;
         live.cluster.meta.order_rebalance(true).unwrap();
         let (live, old) = live.reopen().await;
+        go_on(&live.cluster).await.unwrap();
+        live.until("the rebalance waits for the nodes", |cluster| {
+            let waits = |job: JobInfo| job.note.starts_with("waiting until all nodes");
+            cluster.jobs.look(|jobs| {
+                jobs.running(&Work::Rebalance).and_then(|id| jobs.info(id, 0)).is_some_and(waits)
+            })
+        })
+        .await;
         let told: Vec<_> = old
             .members()
             .iter()
@@ -181,8 +197,6 @@ mod tests {
             let now_ms = live.cluster.now_ms();
             live.cluster.members().seen(node, incarnation, usage, None, now_ms).unwrap_err();
         }
-        assert_eq!(placed(&live.cluster, 4), 0);
-        go_on(&live.cluster).await.unwrap();
         live.until("the rebalance has ended", |cluster| {
             !cluster.meta.snapshot().unwrap().rebalance_ordered().unwrap()
         })

@@ -304,7 +304,7 @@ async fn plan_now(cluster: &Arc<Cluster>, repair: &mut StripeRepair) -> Result<P
             sweeping: &sweeping,
             readable: &|node| usable.contains(&node),
             slow: &slow,
-            fresh_key: worker.next_number().0,
+            fresh_key: worker.next_number(),
         };
         let mut part = worker.recovery().part(next.id());
         let planned = plan_next(&mut next, circumstances, &mut part, || MayReturn::new(&worker.members()));

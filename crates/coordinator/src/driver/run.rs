@@ -55,7 +55,7 @@ pub async fn run_watched(
 ) -> Result<(Vec<Program>, Conducted), PlanError> {
     let peers = |node| cluster.data(node);
     let programs = ready.plan.programs(&ProgramContext {
-        job: cluster.next_number(),
+        job: cluster.new_run(),
         view: ready.view,
         generation: 0,
         generations: ready.generations,
@@ -75,4 +75,16 @@ pub async fn run_watched(
         }
     }
     Ok((programs, conducted))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::handlers::tests::cluster;
+
+    #[tokio::test]
+    async fn nobody_can_guess_the_number_of_the_next_run() {
+        let (_dir, cluster) = cluster(0, 1).await;
+        let runs: Vec<u64> = (0..8).map(|_| cluster.new_run().0).collect();
+        assert!(runs.windows(2).all(|two| two[0].abs_diff(two[1]) > 1 << 20), "{runs:x?}");
+    }
 }

@@ -282,7 +282,7 @@ impl Parting<'_> {
         let label = Label { object, ..label }.pack();
         let duplicates: Vec<Duplicate> =
             copied.iter().filter_map(|index| self.duplicate(*index, copy)).collect();
-        let programs = duplicate(cluster.next_number(), &duplicates, &label)?;
+        let programs = duplicate(cluster.new_run(), &duplicates, &label)?;
         let control = |node| cluster.control(node);
         let ran = cluster.conductor.conduct(programs, &control, None, None, &cluster.stop).await;
         if let Some(fault) = ran.fault {

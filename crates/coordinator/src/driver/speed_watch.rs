@@ -40,7 +40,7 @@ pub struct SpeedWatch {
 impl SpeedWatch {
     /// A repair of a stripe begins whose blocks have at most `whole` bytes.
     pub fn new(cluster: &Arc<Cluster>, stripe: StripeId, whole: u64) -> Self {
-        let repair = cluster.next_number().0;
+        let repair = cluster.next_number();
         cluster.speeds().begun(repair);
         let speed = RepairSpeed::new(repair, whole);
         Self { cluster: cluster.clone(), speed, repair, stripe, began_ms: cluster.now_ms(), made: 0 }

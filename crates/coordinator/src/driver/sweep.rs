@@ -132,7 +132,7 @@ async fn call(
 ) -> Result<Deleted> {
     let mut agent = cluster.agent(node)?;
     let removed = tombstones.iter().map(|tombstone| tombstone.1).collect();
-    let request = DeleteBlocks { blocks, removed, number: cluster.next_number().0 };
+    let request = DeleteBlocks { blocks, removed, number: cluster.next_number() };
     answer(node, PATIENCE, "it did not delete in time", agent.delete(request)).await
 }
 

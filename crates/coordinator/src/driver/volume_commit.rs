@@ -276,7 +276,7 @@ impl Commit<'_> {
         let (cluster, expect) = (self.cluster, self.stripe.expect());
         let peers = |node| cluster.data(node);
         let context = ProgramContext {
-            job: cluster.next_number(),
+            job: cluster.new_run(),
             view,
             generation: self.stripe.record.generation,
             generations: &[],
@@ -287,7 +287,7 @@ impl Commit<'_> {
             peers: &peers,
             resume_key: 0,
         };
-        Ok(plan.programs(&context, &self.stripe.generations(), next, &mut || cluster.next_number())?)
+        Ok(plan.programs(&context, &self.stripe.generations(), next, &mut || cluster.new_run())?)
     }
 
     async fn conduct(&self, runs: Vec<Vec<Program>>) -> Result<Vec<RunOutcome>> {

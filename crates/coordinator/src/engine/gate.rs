@@ -50,7 +50,12 @@ impl Gate {
 
     /// This much time has passed since the start. Returns whether that opened the gate.
     pub fn tick(&mut self, since_start_ms: u64) -> bool {
-        since_start_ms >= self.wait_ms && !std::mem::replace(&mut self.open, true)
+        self.has_waited(since_start_ms) && !std::mem::replace(&mut self.open, true)
+    }
+
+    /// Whether the nodes have had enough time to come back since the start.
+    pub fn has_waited(&self, since_start_ms: u64) -> bool {
+        since_start_ms >= self.wait_ms
     }
 
     /// The metadata are older than what an agent remembers.

@@ -1,5 +1,5 @@
 //! Decides how fast repairs and other background work may be, so that users hardly notice them: a controller that holds
-//! the 99th percentile (P99) of the times that clients report at a target.
+//! the 99th percentile (P99) of the times that clients report at a target. Without a target it only tells the P99.
 //!
 //! The target is a percentage above the usual P99, which is measured while no repair runs. Where one runs for long, or the
 //! P99 jumps, repairs pause (nearly) for two windows to measure it, because users may do something else now. After each window
@@ -174,11 +174,6 @@ impl GiveWay {
         self.rate = self.within(self.rate);
     }
 
-    /// Whether clients are to report how long their operations take.
-    pub fn wants_times(&self) -> bool {
-        self.settings.repair_target.is_some()
-    }
-
     /// Users' operations took this long, in microseconds.
     pub fn felt(&mut self, micros: &[u32]) {
         self.count += micros.len();
@@ -203,7 +198,7 @@ impl GiveWay {
 
     /// Whether the driver is to find out now whether a stripe that is to be repaired is one loss from unreadable.
     pub fn asks_for_damage(&mut self, now_ms: u64) -> bool {
-        let asks = self.wants_times() && now_ms >= self.next_look_ms;
+        let asks = self.settings.repair_target.is_some() && now_ms >= self.next_look_ms;
         if asks {
             self.next_look_ms = now_ms + LOOK_MS;
         }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::damage::Owners;
 use super::repair::Held;
-use kintsu_dag::NodeId;
+use kintsu_dag::{NodeId, StripeId};
 use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Fullness, Health, Level, NodeState};
 
 /// Most nodes that a cause names.
@@ -29,6 +29,8 @@ pub struct Facts {
     pub damage: Damage,
     /// The logs of volumes that are not on all of their nodes.
     pub logs: LogFacts,
+    /// Stripes whose blocks contradict each other, and whose they are.
+    pub contradicting: Vec<(StripeId, String)>,
     /// What holds back deletes and automatic repairs.
     pub gate: GateFacts,
     /// The repairs.

@@ -14,7 +14,7 @@
 //! - `census`: how the blocks that a node holds compare with the metadata;
 //! - `sweep`: when garbage is deleted; `snapshots`: which stripes snapshots of volumes have.
 //! - `quarantine`: what happens to blocks that the metadata do not know; `scrub`: what a scrub finds; `patrol`:
-//!   which blocks are verified next by the scrub that runs by itself;
+//!   which blocks are verified next by the scrub that runs by itself; `agreement`: which stripes are compared with their codes;
 //! - `doubt`: whether a block that was reported as bad is lost; `wipe`: when a node is wiped;
 //! - `damage`: which stripes can be read while nodes are gone;
 //! - `health`: the verdict about the cluster; `space`: what is kept free, and what still fits; `jobs`: the table of
@@ -26,6 +26,7 @@
 //! (`meta/change.rs`). The layering task (`xtask/src/layers.rs`) checks this. The driver carries out the decisions and
 //! reports their results.
 
+pub(crate) mod agreement;
 pub(crate) mod assign;
 pub(crate) mod bandwidth;
 pub(crate) mod census;

@@ -97,15 +97,19 @@ impl Patrol {
         let done = scrub.done + blocks;
         let verified = if ended { Some(now) } else { scrub.verified };
         let next = NodeScrub { upto, done, ended, verified, ..scrub };
-        // Portions of a large node are many: most of them need no transaction.
-        let step = (portion.placed / RECORDS_A_PASS).max(1);
-        let record = ended || scrub.done == 0 || scrub.done / step != done / step;
-        Some((next, record))
+        Some((next, ended || is_recorded(scrub.done, done, portion.placed)))
     }
 }
 
+/// Whether a pass over `all` is recorded now that it has come from `before` to `done`: its portions are many where much is stored,
+/// and most of them need no transaction.
+pub(super) fn is_recorded(before: u64, done: u64, all: u64) -> bool {
+    let step = (all / RECORDS_A_PASS).max(1);
+    before == 0 || before / step != done / step
+}
+
 /// The pass that is to go on or to begin; `None` while the next one is not due.
-fn pass(last: Option<NodeScrub>, now: u64, every: u64) -> Option<NodeScrub> {
+pub(super) fn pass(last: Option<NodeScrub>, now: u64, every: u64) -> Option<NodeScrub> {
     match last {
         Some(last) if !last.ended => Some(last),
         Some(last) if now < last.began.saturating_add(every) => None,

@@ -10,11 +10,21 @@ use kintsu_dag::NodeId;
 use kintsu_plan::Topology;
 
 use super::drain::Takers;
+use super::gate::Gate;
+use super::members::{Member, Members};
 
 /// A node gives blocks only if it is above its goal by more than the goal divided by this.
 const TOLERANCE: u64 = 20;
 /// The unit in which the used parts of nodes are compared.
 const PER_MILLION: u128 = 1_000_000;
+
+/// Whether enough is known to begin: all nodes have told since the start how full they are, except those that were stopped or
+/// whose disk has failed; or they have had enough time for that. The gate alone is not enough: it opens when the blocks are
+/// reported, so it waits for no node without blocks, and a report does not say how much room there is.
+pub fn may_begin(members: &Members, gate: &Gate, now_ms: u64) -> bool {
+    let told = |m: &Member| m.record.stopped || m.failed.is_some() || m.usage.known().is_some();
+    members.iter().all(|(_, member)| told(member)) || gate.has_waited(now_ms)
+}
 
 /// How full the nodes are, as blocks move. Sizes are in bytes.
 #[derive(Debug, Clone, Default)]
@@ -118,8 +128,11 @@ impl Takers for Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::members::Patience;
+    use crate::engine::members::tests::record;
     use kintsu_dag::RackId;
     use kintsu_plan::Node;
+    use kintsu_wire::message::DiskUsage;
 
     /// Nodes of 1000 bytes, each in a rack of its own; `used` of them are used.
     fn topology(used: &[u64]) -> Topology {
@@ -128,6 +141,28 @@ mod tests {
             (NodeId(id as u32), Node { rack, usable: true, used_bytes: *used, room_bytes })
         };
         Topology { nodes: used.iter().enumerate().map(node).collect(), ..Topology::default() }
+    }
+
+    #[test]
+    fn it_begins_when_all_nodes_have_told_how_full_they_are_or_had_the_time() {
+        let (full, empty) = (NodeId(0), NodeId(1));
+        let patience = Patience { dead_after_ms: 50, grace_ms: 600 };
+        let records = BTreeMap::from([full, empty].map(|node| (node, record(7))));
+        let mut members = Members::new(patience, records, 0);
+        let mut gate = Gate::new(BTreeMap::from([(full, 10)]), 1000, None);
+        members.enrolled(full, record(7), 1);
+        assert!(gate.reported(full) && gate.is_open());
+        assert!(!may_begin(&members, &gate, 2), "nobody has told");
+        let usage = DiskUsage { capacity_bytes: 1000, free_bytes: 900, ..DiskUsage::default() };
+        members.seen(full, 7, usage, None, 3).unwrap();
+        assert!(!may_begin(&members, &gate, 30_999), "one has not told");
+        assert!(may_begin(&members, &gate, 31_000), "it had enough time");
+        let mut stopped = members.clone();
+        stopped.stopped(empty, 4);
+        assert!(may_begin(&stopped, &gate, 4));
+        // It tells before it registers.
+        members.seen(empty, 7, usage, None, 5).unwrap_err();
+        assert!(may_begin(&members, &gate, 5));
     }
 
     #[test]

@@ -29,12 +29,22 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
         0 => Vec::new(),
         limit => describe(cluster, damage.worst.clone(), limit as usize).await?,
     };
-    let read = |meta: &Meta| {
+    let wrong = cluster.agreement().wrong.clone();
+    let read = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let copied = snapshot.last_copy()?.map(|(_, time)| time);
-        Ok((snapshot.totals()?, copied, snapshot.tallies()?, snapshot.settings()?.repair_hold))
+        let mut contradicting = Vec::new();
+        for id in wrong {
+            let owner = snapshot.stripe(id)?.map(|stripe| stripe.owner);
+            // One that is gone is no trouble any more.
+            if let Some(whose) = owner.map(|owner| snapshot.whose(owner)).transpose()?.flatten() {
+                contradicting.push((id, whose.to_string()));
+            }
+        }
+        let share = snapshot.settings()?.repair_hold;
+        Ok((snapshot.totals()?, copied, snapshot.tallies()?, share, contradicting))
     };
-    let (totals, copied, tallies, share) = cluster.meta.off(read).await?;
+    let (totals, copied, tallies, share, contradicting) = cluster.meta.off(read).await?;
     let now = cluster.unix_seconds();
     let drains: BTreeSet<NodeId> = cluster.jobs.look(|jobs| jobs.drained().into_iter().collect());
     let (nodes, grace_ms): (Vec<NodeFacts>, u64) = {
@@ -79,6 +89,7 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
             worst,
         },
         logs: damage.logs.clone(),
+        contradicting,
         gate,
         repairs: RepairFacts {
             pending,

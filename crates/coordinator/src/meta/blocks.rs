@@ -315,6 +315,19 @@ impl Snapshot {
         Ok(out)
     }
 
+    /// At most `limit` visible stripes after `after`.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn stripes_after(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<StripeId>> {
+        let from = after.map_or(0, |s| s.0.saturating_add(1));
+        let mut out = Vec::new();
+        for row in self.stripes.range(from..)?.take(limit) {
+            out.push(StripeId(row?.0.value()));
+        }
+        Ok(out)
+    }
+
     /// At most `limit` lost blocks, of stripes after `after`, with the reason. The blocks of a stripe are never
     /// split between two pages, unless one stripe fills the page alone.
     ///

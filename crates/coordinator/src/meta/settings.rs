@@ -5,10 +5,13 @@ use kintsu_wire::message::Settings;
 use redb::ReadableTable;
 
 use super::{Meta, Snapshot, record, tables};
+use crate::engine::agreement::Agreement;
 use crate::error::Result;
 
 /// The key of the row.
 const SETTINGS: &str = "settings";
+/// The key of the row that says which stripes were compared with their codes.
+const AGREEMENT: &str = "agreement";
 /// The key of the row that is there while a rebalance is ordered.
 const REBALANCE: &str = "rebalance";
 
@@ -28,6 +31,17 @@ impl Meta {
 }
 
 impl Meta {
+    /// Records how far the stripes were compared with their codes, and what was found.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn record_agreement(&self, agreement: &Agreement) -> Result<()> {
+        self.write(|t| {
+            t.settings.insert(AGREEMENT, record::pack(agreement).as_slice())?;
+            Ok(())
+        })
+    }
+
     /// A rebalance is ordered, or has ended.
     ///
     /// # Errors
@@ -44,6 +58,16 @@ impl Meta {
 }
 
 impl Snapshot {
+    /// How far the stripes were compared with their codes, and what was found.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn agreement(&self) -> Result<Agreement> {
+        let table = self.txn.open_table(tables::SETTINGS)?;
+        let row = table.get(AGREEMENT)?;
+        Ok(row.map(|row| record::unpack("agreement", row.value())).transpose()?.unwrap_or_default())
+    }
+
     /// Whether a rebalance is ordered.
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_dag::{BlockIndex, NodeId, Sink};
 use kintsu_plan::{Plan, StripeView, Topology};
 use kintsu_store::Digest;
 use kintsu_wire::message::FaultKind;
@@ -129,7 +129,8 @@ fn planned(
     // A parity block is as long as any, so all bytes are compared.
     let there = stored.available();
     for at in there.into_iter().rev().filter(|other| usize::from(other.0) >= group.policy.code.k()) {
-        let plan = |view: &StripeView| kintsu_plan::compare(view, topology, at);
+        // The order to compare is in the label, which older agents know too.
+        let plan = |view: &StripeView| kintsu_plan::compare(view, topology, at, Sink::Block);
         if let (Some(without), Some(with)) = (plan(&stored)?, plan(view)?) {
             return Ok(Some((at, [(stored, without), (view.clone(), with)])));
         }

@@ -157,6 +157,7 @@ fn line(view: &StripeView, task: &Task) -> String {
             Sink::BlockXor => format!("add {vertex} into block {}", view.block_of(*vertex)),
             Sink::Client => format!("return {vertex} of block {}", view.block_of(*vertex)),
             Sink::Nothing => format!("drop {vertex}"),
+            Sink::Compare => format!("compare {vertex} with block {}", view.block_of(*vertex)),
         },
     }
 }

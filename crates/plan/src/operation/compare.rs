@@ -18,13 +18,18 @@ use crate::{Plan, PlanError, StripeView, Topology};
 /// Choices of multiples that are tried; for MDS codes one of the first few leaves no coefficient zero.
 const TRIES: usize = 64;
 
-/// A plan that computes `block` from all other available blocks and persists it at its home, for a store that compares it
-/// with the block that it has. `None` if the others do not determine the block: there is nothing to compare with. The
-/// topology orders the path by racks.
+/// A plan that computes `block` from all other available blocks, to be compared at its home with what is stored there: by
+/// [`Sink::Compare`], or by a store that compares what it is told to write. `None` if the others do not determine the
+/// block: there is nothing to compare with. The topology orders the path by racks.
 ///
 /// # Errors
 /// `Invalid` for a block that is not of the stripe, and for codes with sub-blocks; `Placement` for one without a home.
-pub fn compare(view: &StripeView, topology: &Topology, block: BlockIndex) -> Result<Option<Plan>, PlanError> {
+pub fn compare(
+    view: &StripeView,
+    topology: &Topology,
+    block: BlockIndex,
+    sink: Sink,
+) -> Result<Option<Plan>, PlanError> {
     view.check("block to compare", &[block])?;
     if view.code.w() != 1 {
         return Err(PlanError::Invalid {
@@ -52,8 +57,8 @@ pub fn compare(view: &StripeView, topology: &Topology, block: BlockIndex) -> Res
     for leaf in graph.leaves() {
         load_at.insert(leaf, view.home(view.block_of(leaf))?);
     }
-    let at = |sink| -> BTreeMap<_, (NodeId, Sink)> { targets.iter().map(|t| (*t, (home, sink))).collect() };
-    let placed = Placed { graph, load_at, compute_at: BTreeMap::new(), persist_at: at(Sink::Block) };
+    let persist_at: BTreeMap<_, (NodeId, Sink)> = targets.iter().map(|t| (*t, (home, sink))).collect();
+    let placed = Placed { graph, load_at, compute_at: BTreeMap::new(), persist_at };
     proved(view, vec![placed], &[block]).map(Some)
 }
 

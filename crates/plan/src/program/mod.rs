@@ -24,7 +24,7 @@ pub use proved::Proved;
 pub(crate) use proved::{carried, proved, proved_update};
 pub use slice_size::slice_bytes;
 
-/// The id of one attempt at one operation. It names the streams between the nodes and is never reused.
+/// The id of one attempt at one operation, at random. It names the streams between the nodes and is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunId(pub u64);

@@ -21,12 +21,12 @@ fn view(code: &str, data_bytes: u64, without: &[usize]) -> StripeView {
 
 /// The blocks that are read, and their coefficients, from the one graph of the plan.
 fn map(view: &StripeView, block: u8) -> Option<(Vec<Vertex>, Vec<u8>)> {
-    let plan = compare(view, &topology(3, 24), BlockIndex(block)).unwrap()?;
+    let plan = compare(view, &topology(3, 24), BlockIndex(block), Sink::Compare).unwrap()?;
     let placed = &plan.lanes[0].placed;
     let (leaves, targets, coefs) = placed.graph.flatten().unwrap();
     assert_eq!((plan.lanes.len(), targets), (1, vec![Vertex(block.into())]));
     let home = view.homes[usize::from(block)].unwrap();
-    assert_eq!(placed.persist_at[&Vertex(block.into())], (home, Sink::Block));
+    assert_eq!(placed.persist_at[&Vertex(block.into())], (home, Sink::Compare));
     Some((leaves, coefs.row(0).to_vec()))
 }
 
@@ -90,7 +90,7 @@ fn what_a_block_that_was_rebuilt_from_a_wrong_one_hides_shows_among_the_others()
 #[test]
 fn each_link_carries_one_block_and_racks_are_entered_once() {
     let (view, topology) = (view("rs:n=9,k=6", 6 * BLOCK, &[1]), topology(3, 24));
-    let plan = compare(&view, &topology, BlockIndex(8)).unwrap().unwrap();
+    let plan = compare(&view, &topology, BlockIndex(8), Sink::Compare).unwrap().unwrap();
     let account = Account::of(&plan, &topology, BLOCK).unwrap();
     assert_eq!((account.blocks_read, account.bytes_moved, account.max_link_bytes), (7, 7 * BLOCK, BLOCK));
     let across = account.bytes_across_racks / BLOCK;
@@ -108,7 +108,9 @@ fn without_more_blocks_than_needed_there_is_nothing_to_compare() {
 
 #[test]
 fn what_cannot_be_compared_is_refused() {
-    let refused = |view: &StripeView, block| compare(view, &topology(3, 24), BlockIndex(block)).unwrap_err();
+    let refused = |view: &StripeView, block| {
+        compare(view, &topology(3, 24), BlockIndex(block), Sink::Compare).unwrap_err()
+    };
     assert!(matches!(refused(&view("rs:n=9,k=6", 6 * BLOCK, &[8]), 8), PlanError::Placement { .. }));
     assert!(matches!(refused(&view("rs:n=9,k=6", 6 * BLOCK, &[]), 9), PlanError::Invalid { .. }));
     let clay = refused(&view("clay:n=6,k=4,d=5", 4 * BLOCK, &[]), 5).to_string();

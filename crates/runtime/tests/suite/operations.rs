@@ -6,11 +6,12 @@ use crate::support;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_dag::{BlockIndex, NodeId, Sink};
 use kintsu_plan::{
-    Binding, BlockBinding, LayoutKind, Method, Plan, Repair, encode_offline, encode_online, read, read_by,
-    repair, write_plain,
+    Binding, BlockBinding, LayoutKind, Method, Plan, Repair, compare, encode_offline, encode_online, read,
+    read_by, repair, write_plain,
 };
+use kintsu_wire::message::FaultKind;
 use support::{Site, getting};
 
 const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipeline];
@@ -51,6 +52,26 @@ async fn check_repair(
         assert_eq!(outcome.upto, site.view.layout.longest(site.view.code.k()));
     }
     assert_eq!(site.left_over(), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stripe_is_compared_with_its_code_and_nothing_is_written() {
+    for wrong in [None, Some(1), Some(4), Some(5)] {
+        let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 300_001, 7).await;
+        if let Some(wrong) = wrong {
+            // Under valid checksums, and recorded like this.
+            site.blocks[wrong][100_000] ^= 1;
+        }
+        site.store(0..6);
+        let plan = compare(&site.view, &site.topology, BlockIndex(5), Sink::Compare).unwrap().unwrap();
+        let outcomes = site.run(&site.programs(&plan, ALL, 8192), None, &[]).await;
+        let faults: Vec<_> = outcomes.values().filter_map(|outcome| outcome.fault.clone()).collect();
+        let faults: Vec<_> = faults.into_iter().map(|fault| (fault.kind, fault.block)).collect();
+        let expected = wrong.map(|_| (FaultKind::Mismatch, Some(site.id(5))));
+        assert_eq!(faults, expected.into_iter().collect::<Vec<_>>(), "{wrong:?}");
+        assert!(outcomes.values().all(|outcome| outcome.written.is_empty()));
+        assert_eq!(site.left_over(), Vec::<std::path::PathBuf>::new());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,7 +30,7 @@ impl CauseKind {
     /// The kind that says nearly the same to whoever is older than [`LOG_CAUSES`](crate::version::LOG_CAUSES).
     pub fn older(self) -> Self {
         match self {
-            Self::LostLogs => Self::UnreadableStripes,
+            Self::LostLogs | Self::ContradictingStripes => Self::UnreadableStripes,
             Self::FewLogs => Self::ReducedRedundancy,
             known => known,
         }
@@ -45,6 +45,8 @@ pub enum CauseKind {
     UnreadableStripes,
     /// Logs of volumes that no living node has: their blocks cannot be read.
     LostLogs,
+    /// Stripes whose blocks contradict each other.
+    ContradictingStripes,
     /// The metadata are older than what agents remember.
     OlderMetadata,
     /// Too few nodes can take blocks of a code.

@@ -98,7 +98,7 @@ pub struct PutTicket {
     pub cluster: ClusterId,
     /// The object's part of the blocks' labels.
     pub label: ObjectLabel,
-    /// The coordinator wants to know how long the put takes ([`Felt`]).
+    /// The coordinator wants to know how long the put takes ([`Felt`]). An older one does only while there is a target for repairs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timed: bool,
 }
@@ -327,7 +327,7 @@ pub struct ObjectView {
     /// The rates of links that the cluster was told, if the client may need them: a block cannot be read, or none are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rates: Option<Rates>,
-    /// The coordinator wants to know how long the read takes ([`Felt`]).
+    /// The coordinator wants to know how long the read takes ([`Felt`]). An older one does only while there is a target for repairs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timed: bool,
 }

@@ -203,14 +203,14 @@ fn the_limit_stays_between_floor_and_ceiling() {
 #[test]
 fn endangered_stripes_and_missing_users_leave_only_the_ceiling() {
     let mut it = GiveWay::new(Settings::default());
-    assert_eq!((it.rate(), it.standing().why, it.wants_times()), (None, WhyLimit::Free, false));
+    assert_eq!((it.rate(), it.standing().why), (None, WhyLimit::Free));
+    assert!(!it.asks_for_damage(0));
     it.set(Settings { repair_max_rate: NonZeroU64::new(9), ..Settings::default() });
     assert_eq!((it.rate(), it.standing().why), (NonZeroU64::new(9), WhyLimit::MaxRate));
     let mut rates = Rates { up: [(NODE, NonZeroU64::new(5).unwrap())].into(), ..Rates::default() };
     it.cap(&mut rates, [NODE]);
     assert_eq!((rates.up[&NODE].get(), rates.down[&NODE].get()), (5, 9));
     let mut it = controller();
-    assert!(it.wants_times());
     assert_eq!((it.rate(), it.standing().why), (NonZeroU64::new(100_000), WhyLimit::Looking));
     let mut plant = Plant::new(4, 0.0);
     for _ in 0..10 {
@@ -233,6 +233,17 @@ fn endangered_stripes_and_missing_users_leave_only_the_ceiling() {
     }
     assert!(it.rate().unwrap().get() > 100_000_000, "{:?}", it.standing());
     assert_eq!(it.standing().why, WhyLimit::NoUsers);
+}
+
+#[test]
+fn without_a_target_it_only_tells_what_users_feel() {
+    let mut it = GiveWay::new(Settings::default());
+    it.felt(&[7000; ENOUGH]);
+    it.tick(WINDOW_MS);
+    let RepairLimit { rate, why, p99_us, usual_us, .. } = it.standing();
+    assert_eq!((rate, why, p99_us, usual_us), (None, WhyLimit::Free, Some(7000), None));
+    it.tick(WINDOW_MS + LONGEST_MS);
+    assert_eq!(it.standing().p99_us, None, "nobody does anything any more");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kintsu_dag::NodeId;
+use kintsu_dag::{NodeId, StripeId};
 use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Level, NodeState};
 
 use super::{Facts, NAMED, NodeFacts, ShortLogs, cause, named, several, span};
@@ -12,6 +12,7 @@ use crate::engine::repair::Held;
 pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     causes.extend(unreadable(facts));
     causes.extend(lost_logs(facts));
+    causes.extend(contradicting(facts));
     causes.extend(reduced(facts));
     causes.extend(few_logs(facts));
     causes.extend(plain(facts));
@@ -103,6 +104,19 @@ fn lost_logs(facts: &Facts) -> Option<Cause> {
         named(&nodes)
     );
     Some(about_logs(Level::Error, CauseKind::LostLogs, lost, title, advice))
+}
+
+/// Stripes of which a block was recorded wrong.
+fn contradicting(facts: &Facts) -> Option<Cause> {
+    let count = facts.contradicting.len() as u64;
+    let title = format!("the blocks of {} contradict each other", several(count, "stripe"));
+    let advice = "a block was recorded wrong, nobody knows which, and nothing is repaired by itself. While no data block is lost, \
+                  all is read as it was recorded: `kintsu get` compares an object with its checksum, so put it again from what \
+                  comes; copy a volume to a new one, and check what is in it";
+    let detail = |(stripe, whose): &(StripeId, String)| format!("stripe {stripe} of {whose}");
+    let details = facts.contradicting.iter().take(NAMED).map(detail).collect();
+    let kind = CauseKind::ContradictingStripes;
+    (count > 0).then(|| Cause { details, ..cause(Level::Error, kind, count, title, advice) })
 }
 
 /// Logs of volumes that another loss may take.

@@ -174,6 +174,14 @@ fn a_log_of_a_volume_that_no_living_node_has_is_an_error() {
 }
 
 #[test]
+fn stripes_that_contradict_themselves_are_an_error_with_whose_they_are() {
+    let one = vec![(StripeId(7), "\"a\"".to_owned())];
+    let cause = only(&but(|facts| facts.contradicting = one), Level::Error, CauseKind::ContradictingStripes);
+    assert_eq!(cause.title, "the blocks of 1 stripe contradict each other");
+    assert_eq!((cause.count, cause.details), (1, vec![format!("stripe {} of \"a\"", StripeId(7))]));
+}
+
+#[test]
 fn a_log_of_a_volume_on_fewer_nodes_than_needed_is_a_warning() {
     let few = but(|facts| facts.logs.few = short().few);
     let cause = only(&few, Level::Warning, CauseKind::FewLogs);

@@ -36,7 +36,7 @@ export function repairs(now: Overview): Child[] {
       h("h2", { id: "felt" }, "Since this page was opened"),
       charts(),
       now.repair_limit?.p99_us == null && h("p", { class: "quiet" },
-        prose("Clients tell how long their operations take only while there is a target: `kintsu config set repair.target 20%`."))),
+        prose("Users do too little now for a percentile (fewer than 20 operations in 20 seconds). With `kintsu config set repair.target 20%` repairs keep it near what is usual."))),
     h("section", { "aria-labelledby": "jobs" },
       h("h2", { id: "jobs" }, "Jobs"),
       jobs.length === 0 ? h("p", { class: "quiet" }, "No jobs since the coordinator's start.")
