@@ -68,7 +68,8 @@ pub fn schedule<'a>(
     let topology = without(cluster, failed);
     let network = Network::new(&topology, &options.overheads);
     let narrow = narrow(&topology, options);
-    let mut planner = Planner { topology: &topology, narrow, scheduler, history: History::default() };
+    let disks = options.overheads.disk_rates(&topology);
+    let mut planner = Planner { topology: &topology, narrow, disks, scheduler, history: History::default() };
     let (mut jobs, mut paced, mut loads) = (Vec::new(), Vec::new(), vec![0.0; network.capacity().len()]);
     for window in lost.chunks(WINDOW) {
         let stripes: Vec<DamagedStripe> = window.iter().map(|stripe| cluster.waiting(stripe)).collect();
@@ -170,6 +171,7 @@ struct Planner<'a> {
     topology: &'a Topology,
     /// With only the wanted requestors usable.
     narrow: Topology,
+    disks: Disks,
     scheduler: &'static Scheduler,
     history: History,
 }
@@ -178,9 +180,8 @@ impl Planner<'_> {
     /// The repairs in the order in which they start, each with the number of its stripe. A block that none of the
     /// requestors may get goes to any node.
     fn plan(&mut self, stripes: &[DamagedStripe]) -> Result<Vec<(usize, Planned)>, SimError> {
-        let disks = Disks::default();
         let blocks = LostBlock::all(stripes);
-        let scene = Scene { topology: &self.narrow, disks: &disks, underway: &[] };
+        let scene = Scene { topology: &self.narrow, disks: &self.disks, underway: &[] };
         let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
         let number =
             |lost: &LostBlock<'_>| stripes.iter().position(|stripe| stripe.view.id == lost.stripe.view.id);
@@ -193,7 +194,7 @@ impl Planner<'_> {
         }
         let underway: Vec<(Planned, u64)> =
             all.iter().map(|(_, planned)| (planned.clone(), planned.bytes)).collect();
-        let scene = Scene { topology: self.topology, disks: &disks, underway: &underway };
+        let scene = Scene { topology: self.topology, disks: &self.disks, underway: &underway };
         for (lost, made) in left.iter().zip(self.scheduler.plan(&scene, &mut self.history, &left)) {
             all.extend(number(lost).zip(Some(made?)));
         }

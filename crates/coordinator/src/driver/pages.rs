@@ -106,8 +106,10 @@ pub async fn page(
         let whole = first && next.is_none();
         let at_once = (worker.config.repairs, worker.config.repairs_per_link);
         let capacity = worker.capacities();
+        let disks = worker.disks(&topology.rates);
         let scene = Scene {
             topology: &topology,
+            disks: &disks,
             capacity: &capacity,
             readable: &readable,
             slow: &slow,
@@ -146,8 +148,10 @@ pub async fn plan_again(
         let (topology, readable) = worker.nodes();
         let topology = order.narrow(topology);
         let slow = worker.slow_nodes().now(worker.now_ms());
+        let disks = worker.disks(&topology.rates);
         let scene = Scene {
             topology: &topology,
+            disks: &disks,
             capacity: &topology.rates,
             readable: &readable,
             slow: &slow,

@@ -8,7 +8,7 @@ use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use super::recovery::{Assignment, DamagedStripe};
 use crate::optimal::SharedTree;
 use crate::repair::{along, along_own};
-use crate::traffic::{Loads, Way};
+use crate::traffic::{Link, Loads, Way};
 use crate::{Account, Method, PlanError, Repair, RepairPlan, StripeView, Topology, repair};
 
 /// Repairs that are to end together run a little faster than planned: a link that is said to be slower than it is must not
@@ -32,6 +32,14 @@ pub struct Scene<'a> {
     pub underway: &'a [(Planned, u64)],
 }
 
+impl<'a> Scene<'a> {
+    /// These nodes, if nothing is known of their disks and nothing is under way.
+    pub fn of(topology: &'a Topology) -> Self {
+        static UNKNOWN: Disks = Disks { read: BTreeMap::new(), write: BTreeMap::new() };
+        Self { topology, disks: &UNKNOWN, underway: &[] }
+    }
+}
+
 /// The idle bandwidth of disks, in bytes a second. A disk without an entry is never the bottleneck.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Disks {
@@ -39,6 +47,14 @@ pub struct Disks {
     pub read: BTreeMap<NodeId, NonZeroU64>,
     /// What a node can write.
     pub write: BTreeMap<NodeId, NonZeroU64>,
+}
+
+impl Disks {
+    /// The disks whose rates are known, reading and then writing.
+    pub fn known(&self) -> impl Iterator<Item = (Link, NonZeroU64)> + '_ {
+        let read = self.read.iter().map(|(&node, &rate)| (Link::DiskRead(node), rate));
+        read.chain(self.write.iter().map(|(&node, &rate)| (Link::DiskWrite(node), rate)))
+    }
 }
 
 /// A lost block that waits to be repaired.

@@ -69,7 +69,7 @@ pub enum RateSource {
     Set,
     /// A short probe measured it.
     Measured,
-    /// It once carried so much.
+    /// It once carried so much; a disk, while it was busy all the time.
     Seen,
     /// The hardware negotiated it.
     Hardware,
