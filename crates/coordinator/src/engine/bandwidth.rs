@@ -8,10 +8,15 @@
 //! busy all the time has no known capacity: it may carry more than was ever seen. A disk that serves many requests at once
 //! may carry more than its capacity says, which is seen when repairs give it more to do.
 //!
+//! Nobody counts what passes the links of racks. What users take of them is bounded by what they take of the nodes' links,
+//! and planners get what that leaves. It is near the truth where clients are in no rack, and too much where they are in the racks
+//! of the nodes that they talk to.
+//!
 //! Invariants: a link or disk whose capacity is not known has no rate, so it counts as unlimited; one that has a rate keeps
 //! at least a tenth of it, however busy users are.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 use kintsu_dag::{NodeId, RackId};
@@ -62,6 +67,8 @@ pub struct Measured {
 #[derive(Debug, Default)]
 struct NodeLinks {
     last: Option<Counters>,
+    /// Its rack and its host.
+    place: Option<(RackId, IpAddr)>,
     /// Smoothed, before noise is taken off. `None` until two heartbeats have told it, or where nothing counts.
     foreground: [Option<f64>; 4],
     /// Bytes of background work that agents have counted and that were not seen to leave.
@@ -120,6 +127,11 @@ impl Bandwidth {
             }
         }
         links.disk = links.disk.max(full_disk(&last, &counters));
+    }
+
+    /// Where a node is. Agents at one address count the same interface.
+    pub fn placed(&mut self, node: NodeId, rack: RackId, address: IpAddr) {
+        self.nodes.entry(node).or_default().place = Some((rack, address));
     }
 
     /// A probe has measured the links of nodes and racks.
@@ -204,14 +216,39 @@ impl Bandwidth {
                 }
             }
         }
-        for (&rack, measured) in &self.racks {
-            for (rate, of) in [(measured.up, &mut idle.rack_up), (measured.down, &mut idle.rack_down)] {
-                if let Some(rate) = rate {
+        let users = if by_users { self.rack_users(told) } else { BTreeMap::new() };
+        for (way, of) in [(0, &mut idle.rack_up), (1, &mut idle.rack_down)] {
+            for (&rack, measured) in &self.racks {
+                if let Some(rate) = [measured.up, measured.down][way] {
                     of.entry(rack).or_insert(rate);
                 }
             }
+            for (rack, rate) in of {
+                let users = users.get(rack).map_or(0, |users| users[way]);
+                *rate = left_of(rate.get(), users).unwrap_or(*rate);
+            }
         }
         idle
+    }
+
+    /// The most that users may take of the links of racks, up and down, in bytes a second: all that they take of the links of
+    /// the racks' hosts.
+    fn rack_users(&self, told: &Rates) -> BTreeMap<RackId, [u64; 2]> {
+        let mut hosts: BTreeMap<(RackId, IpAddr), [u64; 2]> = BTreeMap::new();
+        for (node, links) in &self.nodes {
+            let Some(place) = links.place else { continue };
+            let host = hosts.entry(place).or_default();
+            for (way, set) in [told.up.get(node), told.down.get(node)].into_iter().enumerate() {
+                let capacity = links.capacity(set.copied(), way).map_or(0, |(capacity, _)| capacity);
+                host[way] = host[way].max(beyond_noise(capacity, links.users(way).unwrap_or(0)));
+            }
+        }
+        let mut racks: BTreeMap<RackId, [u64; 2]> = BTreeMap::new();
+        for ((rack, _), [up, down]) in hosts {
+            let users = racks.entry(rack).or_default();
+            *users = [users[0] + up, users[1] + down];
+        }
+        racks
     }
 
     /// Everything that is known, for people.
@@ -230,21 +267,24 @@ impl Bandwidth {
                 }
             }
         }
-        let one = |end, way, capacity| KnownLink { end, way, capacity: Some(capacity), foreground: None };
+        let one =
+            |end, way, capacity, foreground| KnownLink { end, way, capacity: Some(capacity), foreground };
+        let users = self.rack_users(told);
         let racks = told.rack_up.keys().chain(told.rack_down.keys()).chain(self.racks.keys());
         for &rack in &racks.copied().collect::<std::collections::BTreeSet<_>>() {
             let measured = self.racks.get(&rack).copied().unwrap_or_default();
-            for (way, set, measured) in [
-                (Way::Up, told.rack_up.get(&rack), measured.up),
-                (Way::Down, told.rack_down.get(&rack), measured.down),
+            let users = users.get(&rack).copied();
+            for (way, set, measured, users) in [
+                (Way::Up, told.rack_up.get(&rack), measured.up, users.map(|[up, _]| up)),
+                (Way::Down, told.rack_down.get(&rack), measured.down, users.map(|[_, down]| down)),
             ] {
                 let set = set.map(|rate| (rate.get(), RateSource::Set));
                 let capacity = set.or(measured.map(|rate| (rate.get(), RateSource::Measured)));
-                links.extend(capacity.map(|capacity| one(LinkEnd::Rack(rack), way, capacity)));
+                links.extend(capacity.map(|capacity| one(LinkEnd::Rack(rack), way, capacity, users)));
             }
         }
         let pair = |((from, to), rate): (&(NodeId, NodeId), &NonZeroU64)| {
-            one(LinkEnd::Pair(*from, *to), Way::Up, (rate.get(), RateSource::Set))
+            one(LinkEnd::Pair(*from, *to), Way::Up, (rate.get(), RateSource::Set), None)
         };
         links.extend(told.pairs.iter().map(pair));
         KnownRates { links }
@@ -277,9 +317,14 @@ impl NodeLinks {
     }
 }
 
+/// What users take of a capacity, if it can be told from noise.
+fn beyond_noise(capacity: u64, users: u64) -> u64 {
+    if users.saturating_mul(NOISE) > capacity { users } else { 0 }
+}
+
 /// What users leave of a capacity.
 fn left_of(capacity: u64, users: u64) -> Option<NonZeroU64> {
-    let users = if users.saturating_mul(NOISE) > capacity { users } else { 0 };
+    let users = beyond_noise(capacity, users);
     NonZeroU64::new(capacity.saturating_sub(users).max(capacity / LEAST_LEFT))
 }
 
@@ -440,6 +485,31 @@ mod tests {
         let seen = it.known(&Rates::default()).links;
         let seen = seen.iter().find(|link| link.way == Way::Read).unwrap().capacity;
         assert_eq!(seen, Some((9000, RateSource::Seen)));
+    }
+
+    #[test]
+    fn what_users_take_of_nodes_they_may_take_of_racks() {
+        let mut it = Bandwidth::default();
+        let nodes = [1, 2, 3].map(NodeId);
+        let of_rack = |rate| [(RackId(0), NonZeroU64::new(rate).unwrap())].into();
+        let told = Rates { rack_up: of_rack(20_000), ..Rates::even(nodes, rate(10_000).unwrap()) };
+        // Nodes 2 and 3 are agents of one host.
+        for (node, host) in nodes.into_iter().zip([1, 2, 2]) {
+            it.placed(node, RackId(0), [10, 0, 0, host].into());
+            it.heard(node, counters(1000, 0, 0));
+            it.heard(node, counters(2000, 2000, 0));
+        }
+        let left = |it: &Bandwidth, told: &Rates| it.idle(told).rack_up[&RackId(0)].get();
+        assert_eq!(left(&it, &told), 16_000);
+        assert_eq!(it.capacities(&told).rack_up, told.rack_up);
+        let narrow = Rates { rack_up: of_rack(3000), ..told.clone() };
+        assert_eq!(left(&it, &narrow), 300);
+        let known = it.known(&told).links;
+        let rack = known.iter().find(|link| link.end == LinkEnd::Rack(RackId(0))).unwrap();
+        assert_eq!((rack.capacity, rack.foreground), (Some((20_000, RateSource::Set)), Some(4000)));
+        // The users of node 1 have ended. What is left of them is noise.
+        it.heard(NodeId(1), counters(12_000, 2000, 0));
+        assert_eq!(left(&it, &told), 18_000);
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub struct KnownLink {
     pub way: Way,
     /// What it can carry, in bytes a second, and how that is known.
     pub capacity: Option<(u64, RateSource)>,
-    /// What others than repairs take of it now, in bytes a second; `None` if it is not counted.
+    /// What others than repairs take of it now, in bytes a second; `None` if it is not counted. Of a rack's link the most that
+    /// it can be: all that they take of its nodes' links.
     pub foreground: Option<u64>,
 }
 
