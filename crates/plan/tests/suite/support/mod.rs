@@ -289,7 +289,7 @@ impl Machine {
                         added.for_each(|(byte, delta)| *byte ^= delta);
                         return true;
                     }
-                    Sink::Nothing => panic!("no plan here measures"),
+                    Sink::Nothing | Sink::Compare => panic!("no plan here measures or compares"),
                 };
                 assert_eq!(*sink == Sink::Client, program.node.is_client());
                 if target.len() < to {
