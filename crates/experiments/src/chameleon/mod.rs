@@ -12,7 +12,6 @@ mod fluid;
 mod interference;
 mod lrc;
 mod network;
-mod orders;
 mod planning;
 mod sweep;
 
@@ -37,7 +36,6 @@ pub const ENTRIES: &[Entry] = &[
     breakdown::BOOSTED,
     network::QUIET,
     network::NODES,
-    orders::ORDERS,
     codes::CODES,
     codes::READS,
     breakdown::STRAGGLERS,

@@ -19,8 +19,7 @@ pub struct KnownLink {
     pub way: Way,
     /// What it can carry, in bytes a second, and how that is known.
     pub capacity: Option<(u64, RateSource)>,
-    /// What others than repairs take of it now, in bytes a second; `None` if it is not counted. Of a rack's link the most that
-    /// it can be: all that they take of its nodes' links.
+    /// What others than repairs take of it now, in bytes a second; `None` if it is not counted.
     pub foreground: Option<u64>,
 }
 
@@ -70,7 +69,7 @@ pub enum RateSource {
     Set,
     /// A short probe measured it.
     Measured,
-    /// It once carried so much; a disk, while it was busy all the time.
+    /// It once carried so much.
     Seen,
     /// The hardware negotiated it.
     Hardware,
