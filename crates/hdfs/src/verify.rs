@@ -9,6 +9,7 @@ use crate::blocks::GroupBlocks;
 use crate::handover::{Now, refresh};
 use crate::parity::{Examined, examine};
 use crate::proto::names::FileStatus;
+use crate::repair::named;
 use crate::walk::Walk;
 use crate::{Group, HdfsError, NameNode};
 
@@ -112,15 +113,17 @@ pub(crate) async fn verify_group(
         scrub_group(group.clone(), &mut found).await?;
         let absent = |bad: &BadGroup| !bad.unreadable.is_empty() || !bad.lost.is_empty();
         if left > 0 && found.bad.iter().any(absent) {
-            match refresh(namenode, &group).await? {
-                Now::Same(now) if places(&now) != places(&group) => {
+            match refresh(namenode, &group).await {
+                Ok(Now::Same(now)) if places(&now) != places(&group) => {
                     group = *now;
                     continue;
                 }
-                Now::Same(_) => {}
-                Now::Changed(change) => {
+                Ok(Now::Same(_)) => {}
+                Ok(Now::Changed(change)) => {
                     found = Verified { skipped: vec![format!("{group}: {change}")], ..Verified::default() };
                 }
+                Err(error) if error.no_namenode() => return Err(error),
+                Err(error) => found.skipped.push(named(&group, &error)),
             }
         }
         verified.add(found);

@@ -345,7 +345,7 @@ impl Interceptor for Incoming {
         let spoken = Spoken::read(request.metadata())?;
         let peer = Peer::of(request.extensions());
         // Which method it wanted is not known here.
-        audit::checked(&peer, "call", self.admit(&peer, request.metadata()))?;
+        audit::checked_stranger(&peer, "call", self.admit(&peer, request.metadata()))?;
         request.extensions_mut().insert(spoken);
         Ok(request)
     }
