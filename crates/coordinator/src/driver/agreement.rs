@@ -31,7 +31,8 @@ pub async fn agreement(cluster: Arc<Cluster>) {
 
 /// Compares the stripes that are due, one after the other.
 async fn look(cluster: &Arc<Cluster>, now: u64) -> Result<()> {
-    if !cluster.gate().is_open() || !all_compare(cluster) {
+    // Repairs have the links first.
+    if !cluster.gate().is_open() || cluster.queue().jobs() > 0 || !all_compare(cluster) {
         return Ok(());
     }
     let every = cluster.config.scrub_every.as_secs().max(1);
