@@ -17,7 +17,7 @@ pub enum Sink {
     Client,
     /// Nowhere: only the way there matters (measuring links).
     Nothing,
-    /// Nowhere: it is compared with the block that is stored.
+    /// Nowhere: its digest is compared with that of the block that is stored.
     Compare,
 }
 

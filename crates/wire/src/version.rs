@@ -50,8 +50,8 @@ pub const DELTAS: u32 = 14;
 /// Since this version an agent compares what programs compute with the blocks that it has; an older one refuses the program.
 pub const COMPARES: u32 = 14;
 
-/// Since this version causes of health speak of the logs of volumes, and of stripes that contradict themselves; an older reader
-/// refuses an answer with a kind that it does not know.
+/// Since this version causes of health speak of the logs of volumes, and of stripes that contradict themselves or were not compared in
+/// time; an older reader refuses an answer with a kind that it does not know.
 pub const LOG_CAUSES: u32 = 14;
 
 /// The gRPC metadata key of the version of the call.

@@ -1,19 +1,24 @@
 //! Has the blocks of stripes compared with each other when [`crate::engine::agreement`] says that it is time: one parity block is
-//! computed from all others by a proved plan, and the agent that has it compares. Nothing is changed, whatever is found.
+//! computed from all others by a proved plan, and the agent that has it compares. What it says changes nothing; a block that cannot be
+//! read for it is looked into as if a reader had reported it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, StripeId};
 use kintsu_wire::message::FaultKind;
 use kintsu_wire::version::COMPARES;
 
+use super::doubts::report;
 use super::guard::guarded;
 use super::patrol::pause;
 use super::run::{ReadyPlan, run};
 use super::ticks::AUTOMATIC_SLICE;
 use crate::cluster::Cluster;
 use crate::engine::agreement::{Compared, planned, whole};
+use crate::engine::doubt::is_reason;
 use crate::error::Result;
+use crate::meta::{LostBlock, Meta};
 
 /// Runs until the coordinator ends.
 pub async fn agreement(cluster: Arc<Cluster>) {
@@ -29,7 +34,7 @@ pub async fn agreement(cluster: Arc<Cluster>) {
     }
 }
 
-/// Compares the stripes that are due, one after the other.
+/// Compares the stripes that are due, and those whose wait is over.
 async fn look(cluster: &Arc<Cluster>, now: u64) -> Result<()> {
     // Repairs have the links first.
     if !cluster.gate().is_open() || cluster.queue().jobs() > 0 || !all_compare(cluster) {
@@ -41,26 +46,20 @@ async fn look(cluster: &Arc<Cluster>, now: u64) -> Result<()> {
         record(cluster).await?;
     }
     let stripes = cluster.meta.off(|meta| meta.snapshot()?.totals()).await?.stripes;
-    let (due, after) = {
+    let (again, due, after) = {
         let known = cluster.agreement();
-        (known.due(now, every, stripes), known.pass.and_then(|pass| pass.upto))
+        (known.again(now), known.due(now, every, stripes), known.pass.and_then(|pass| pass.upto))
     };
-    if due == 0 {
-        return Ok(());
+    let seen = compare_all(cluster, again).await;
+    let mut news = cluster.agreement().learn(&seen, now);
+    if due > 0 {
+        let most = usize::try_from(due).unwrap_or(usize::MAX - 1);
+        let mut ids = cluster.meta.off(move |meta| meta.snapshot()?.stripes_after(after, most + 1)).await?;
+        let ended = ids.len() <= most;
+        ids.truncate(most);
+        let seen = compare_all(cluster, ids).await;
+        news |= cluster.agreement().compared(&seen, ended, now, stripes);
     }
-    let most = usize::try_from(due).unwrap_or(usize::MAX - 1);
-    let mut ids = cluster.meta.off(move |meta| meta.snapshot()?.stripes_after(after, most + 1)).await?;
-    let ended = ids.len() <= most;
-    ids.truncate(most);
-    let mut seen = Vec::with_capacity(ids.len());
-    for id in ids {
-        let says = compared(cluster, id).await.unwrap_or_else(|error| {
-            tracing::info!("stripe {id} is not compared: {error}");
-            Compared::Unknown
-        });
-        seen.push((id, says));
-    }
-    let news = cluster.agreement().compared(&seen, ended, now, stripes);
     if news {
         record(cluster).await?;
     }
@@ -73,9 +72,39 @@ fn all_compare(cluster: &Cluster) -> bool {
     members.before(COMPARES).is_empty() && members.without_version().is_empty()
 }
 
+/// Records what is known, without stripes that are gone.
 async fn record(cluster: &Arc<Cluster>) -> Result<()> {
-    let known = cluster.agreement().clone();
+    let wrong = cluster.agreement().wrong.clone();
+    let look = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut there = BTreeSet::new();
+        for id in wrong {
+            if snapshot.stripe(id)?.is_some() {
+                there.insert(id);
+            }
+        }
+        Ok(there)
+    };
+    let there = cluster.meta.off(look).await?;
+    let known = {
+        let mut known = cluster.agreement();
+        known.keep(&there);
+        known.clone()
+    };
     cluster.meta.off(move |meta| meta.record_agreement(&known)).await
+}
+
+/// What these stripes say, one after the other.
+async fn compare_all(cluster: &Arc<Cluster>, ids: Vec<StripeId>) -> Vec<(StripeId, Compared)> {
+    let mut seen = Vec::with_capacity(ids.len());
+    for id in ids {
+        let says = compared(cluster, id).await.unwrap_or_else(|error| {
+            tracing::info!("stripe {id} is compared later: {error}");
+            Compared::Later
+        });
+        seen.push((id, says));
+    }
+    seen
 }
 
 /// What a stripe says. That it contradicts itself is believed only if it is found twice: the memory of a node may have erred.
@@ -85,18 +114,24 @@ async fn compared(cluster: &Arc<Cluster>, id: StripeId) -> Result<Compared> {
         other => return Ok(other),
     }
     let again = compare_once(cluster, id).await?;
-    if again == Compared::Contradicts {
-        tracing::error!("the blocks of stripe {id} contradict each other; see `kintsu health`");
+    match again {
+        Compared::Contradicts => {
+            tracing::error!("the blocks of stripe {id} contradict each other; see `kintsu health`");
+        }
+        other => tracing::warn!("the blocks of stripe {id} contradicted each other once, then: {other:?}"),
     }
     Ok(again)
 }
 
 async fn compare_once(cluster: &Arc<Cluster>, id: StripeId) -> Result<Compared> {
-    let Some((stripe, _)) = cluster.load(id).await? else { return Ok(Compared::Unknown) };
+    let Some((stripe, _)) = cluster.load(id).await? else { return Ok(Compared::Agrees) };
     let (topology, usable) = cluster.nodes();
-    let Some(view) = whole(&stripe, |node| usable.contains(&node)) else { return Ok(Compared::Unknown) };
+    let view = match whole(&stripe, |node| usable.contains(&node)) {
+        Ok(view) => view,
+        Err(says) => return Ok(says),
+    };
     let planning = cluster.meta.off(move |_| Ok(planned(&view, &topology)?.map(|plan| (view, plan)))).await?;
-    let Some((view, (index, plan))) = planning else { return Ok(Compared::Unknown) };
+    let Some((view, (index, plan))) = planning else { return Ok(Compared::Never) };
     let (generations, expect) = (stripe.generations(), stripe.expect());
     let ready = ReadyPlan {
         plan: &plan,
@@ -109,12 +144,15 @@ async fn compare_once(cluster: &Arc<Cluster>, id: StripeId) -> Result<Compared> 
         resume_key: 0,
     };
     let (_, ended) = run(cluster, ready).await?;
-    let block = Some(BlockId { stripe: id, index });
-    Ok(match ended.fault {
-        None => Compared::Agrees,
-        Some(fault) if fault.kind == FaultKind::Mismatch && fault.block == block => Compared::Contradicts,
-        Some(_) => Compared::Unknown,
-    })
+    let Some(fault) = ended.fault else { return Ok(Compared::Agrees) };
+    if fault.kind == FaultKind::Mismatch && fault.block == Some(BlockId { stripe: id, index }) {
+        return Ok(Compared::Contradicts);
+    }
+    // Its node reads the block again, as if a reader had reported it.
+    if let Some(id) = fault.block.filter(|_| is_reason(fault.kind)) {
+        report(cluster, vec![LostBlock { id, node: fault.node, why: fault.kind }]);
+    }
+    Ok(Compared::Later)
 }
 
 #[cfg(test)]
@@ -122,31 +160,59 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::handlers::health;
+    use crate::driver::doubts::reverify_node;
+    use crate::engine::agreement::RETRY_S;
+    use crate::handlers::{health, status};
     use crate::live::Live;
     use crate::meta::StripeRecord;
     use crate::meta::volumes::Decision;
     use kintsu_dag::BlockIndex;
     use kintsu_store::{BlockStore, FileStore, Generation, block_path};
-    use kintsu_wire::message::{AskHealth, Cause, CauseKind, Level};
+    use kintsu_wire::message::{AskHealth, Cause, CauseKind, ComparedStripes, DigestBytes, Level};
+
+    const PARITY: BlockIndex = BlockIndex(3);
 
     /// A parity of the next generation that has nothing to do with the data, under valid checksums, and recorded like this: as a
     /// commit leaves it that adds something wrong.
     fn commit_wrong_parity(live: &Live, stripe: StripeId, record: StripeRecord) {
-        let index = BlockIndex(3);
-        let (node, before) = record.block(index).map(|block| (block.node, block.generation)).unwrap();
-        let (id, generation) = (BlockId { stripe, index }, before + 1);
-        let (len, unit) = (record.layout.block_len(2, index), record.layout.unit_bytes());
+        let generation = record.block(PARITY).unwrap().generation + 1;
+        let digest = write_wrong_parity(live, stripe, &record, generation);
+        let blocks = BTreeMap::from([(PARITY, Some(digest))]);
+        let decision = Decision { from: record, generation, blocks };
+        assert!(live.cluster.meta.decide(stripe, &decision, || Ok(())).unwrap());
+    }
+
+    /// Puts another block in the place of a parity; returns its digest.
+    fn write_wrong_parity(
+        live: &Live,
+        stripe: StripeId,
+        record: &StripeRecord,
+        generation: u32,
+    ) -> DigestBytes {
+        let (id, node) = (BlockId { stripe, index: PARITY }, record.block(PARITY).unwrap().node);
+        let (len, unit) = (record.layout.block_len(2, PARITY), record.layout.unit_bytes());
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::open(dir.path()).unwrap();
         let mut write = store.create(id, Generation(generation), len, unit, &[]).unwrap();
         write.write_at(0, &vec![0x5a; len as usize]).unwrap();
         let digest = write.finish(None).unwrap().digest.0;
-        let file = live.file(node, stripe, index.0);
+        let file = live.file(node, stripe, PARITY.0);
         std::fs::remove_file(&file).unwrap();
         std::fs::copy(block_path(dir.path(), id), file).unwrap();
-        let decision = Decision { from: record, generation, blocks: BTreeMap::from([(index, Some(digest))]) };
-        assert!(live.cluster.meta.decide(stripe, &decision, || Ok(())).unwrap());
+        digest
+    }
+
+    /// Begins a pass, and compares all stripes; returns when that was.
+    async fn pass(live: &Live) -> u64 {
+        let began = live.cluster.unix_seconds();
+        look(&live.cluster, began).await.unwrap();
+        let later = began + 10 * live.cluster.config.scrub_every.as_secs();
+        look(&live.cluster, later).await.unwrap();
+        later
+    }
+
+    async fn counts(cluster: &Arc<Cluster>) -> ComparedStripes {
+        status::handle(cluster).await.unwrap().compared.unwrap()
     }
 
     async fn shown(cluster: &Arc<Cluster>) -> Option<Cause> {
@@ -175,5 +241,60 @@ mod tests {
         assert!(shown(&live.cluster).await.is_some(), "a restart does not forget it");
         live.cluster.meta.remove("bad").unwrap();
         assert_eq!(shown(&live.cluster).await, None);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_stripe_that_cannot_be_compared_now_is_compared_soon_after() {
+        let live = Live::start(4).await;
+        let (stripe, record) = live.put("bad").await;
+        let (id, node) = (BlockId { stripe, index: BlockIndex(0) }, record.blocks[0].unwrap().node);
+        commit_wrong_parity(&live, stripe, record);
+        let flag = LostBlock { id, node, why: FaultKind::Corrupt };
+        assert_eq!(live.cluster.meta.mark_lost(&[flag]).unwrap(), [id]);
+        let later = pass(&live).await;
+        let waits = counts(&live.cluster).await;
+        assert_eq!((waits.waiting, waits.not_compared_before), (1, 0));
+        let ended = waits.pass.unwrap();
+        assert_eq!((ended.done, ended.ended, ended.verified), (1, true, Some(later)));
+        reverify_node(&live.cluster, node).await.unwrap();
+        look(&live.cluster, later + RETRY_S - 1).await.unwrap();
+        assert_eq!(shown(&live.cluster).await, None, "it is tried again after a while");
+        look(&live.cluster, later + RETRY_S).await.unwrap();
+        assert_eq!(shown(&live.cluster).await.unwrap().count, 1);
+        assert_eq!(counts(&live.cluster).await.waiting, 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_block_that_is_not_the_recorded_one_is_found_and_repaired() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let block = *record.block(PARITY).unwrap();
+        let sound = std::fs::read(live.file(block.node, stripe, PARITY.0)).unwrap();
+        let data = 4096..4096 + record.layout.block_len(2, PARITY) as usize;
+        // Its agent finds nothing wrong: only the coordinator knows which digest was recorded.
+        write_wrong_parity(&live, stripe, &record, block.generation);
+        let later = pass(&live).await;
+        live.until("the block is repaired and all nodes are heard of", |cluster| {
+            let node = live.stripe("a").1.block(PARITY).unwrap().node;
+            let bytes = std::fs::read(live.file(node, stripe, PARITY.0));
+            let same = bytes.is_ok_and(|bytes| bytes[data.clone()] == sound[data.clone()]);
+            same && cluster.queue().jobs() == 0 && cluster.nodes().1.len() == 5
+        })
+        .await;
+        look(&live.cluster, later + RETRY_S).await.unwrap();
+        assert_eq!(counts(&live.cluster).await.waiting, 0, "it agrees");
+        assert_eq!(shown(&live.cluster).await, None);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn stripes_that_are_gone_keep_no_others_out() {
+        let live = Live::start(4).await;
+        let (id, record) = live.put("bad").await;
+        commit_wrong_parity(&live, id, record);
+        live.cluster.agreement().wrong.extend((0..1000).map(|gone| StripeId(1_000_000 + gone)));
+        pass(&live).await;
+        assert_eq!(shown(&live.cluster).await.unwrap().count, 1);
+        let recorded = live.cluster.meta.snapshot().unwrap().agreement().unwrap();
+        assert_eq!(recorded.wrong, BTreeSet::from([id]));
     }
 }

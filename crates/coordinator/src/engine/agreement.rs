@@ -5,12 +5,15 @@
 //! wrong: a client computed a wrong parity, or a commit of a volume added to it what was not added to the data. Then a loss
 //! would be repaired wrong, or not at all. To find that out, one parity block is computed from all others, and compared. It
 //! says nothing of which block is wrong, so nothing follows but that operators are told.
+//!
+//! A stripe that cannot be compared when its turn comes waits, and is tried again until it was compared or is gone, while the pass
+//! goes on. What neither was compared nor waits is counted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId, Sink, StripeId};
 use kintsu_plan::{DIGEST_UNKNOWN, Plan, PlanError, StripeView, Topology, compare};
-use kintsu_wire::message::NodeScrub;
+use kintsu_wire::message::{ComparedStripes, NodeScrub};
 use serde::{Deserialize, Serialize};
 
 use super::patrol::{PORTION, is_recorded, pass};
@@ -23,6 +26,12 @@ const PERIODS: u64 = 3;
 /// Most stripes that are remembered; where there are more, something is wrong with all of them.
 const MOST_WRONG: usize = 1000;
 
+/// Most stripes that wait; where there are more, so much is away that the next pass is soon enough.
+const MOST_WAITING: usize = 1000;
+
+/// A stripe that waits is tried again after this time, in seconds.
+pub const RETRY_S: u64 = 600;
+
 /// How far the stripes were compared, and what was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -31,17 +40,25 @@ pub struct Agreement {
     pub pass: Option<NodeScrub>,
     /// The stripes that contradict themselves. Some may be gone by now.
     pub wrong: BTreeSet<StripeId>,
+    /// The stripes that wait, and when each was last tried.
+    pub waiting: BTreeMap<StripeId, u64>,
+    /// Stripes that the pass under way has come to and that were neither compared nor wait.
+    pub not_compared: u64,
+    /// How many these were when a pass last came to the end.
+    pub not_compared_before: u64,
 }
 
 /// What a comparison of a stripe says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
-    /// Its blocks are what its code makes of them.
+    /// Its blocks are what its code makes of them, or it is gone.
     Agrees,
     /// They are not.
     Contradicts,
-    /// It cannot be compared now, or never.
-    Unknown,
+    /// It cannot be compared now: a block cannot be read, or something came in between.
+    Later,
+    /// It cannot be compared as it is: it has no parity yet or no more blocks than needed, or its code has sub-blocks.
+    Never,
 }
 
 impl Agreement {
@@ -64,16 +81,58 @@ impl Agreement {
         u64::try_from(by_now).unwrap_or(stripes).saturating_sub(pass.done).min(PORTION)
     }
 
-    /// These stripes came next; `ended`: no more come after them. Returns whether that is to be recorded.
-    pub fn compared(&mut self, seen: &[(StripeId, Compared)], ended: bool, now: u64, stripes: u64) -> bool {
-        let Some(pass) = self.pass else { return false };
+    /// The stripes that have waited long enough to be tried again, at most a portion of them.
+    pub fn again(&self, now: u64) -> Vec<StripeId> {
+        let due = self.waiting.iter().filter(|(_, tried)| now.saturating_sub(**tried) >= RETRY_S);
+        due.map(|(id, _)| *id).take(PORTION as usize).collect()
+    }
+
+    /// How many stripes a pass has yet to come to that should have ended long ago. `None`: nothing is late.
+    pub fn late(&self, now: u64, every: u64, stripes: u64) -> Option<u64> {
+        let pass = self.pass.filter(|_| every > 0 && stripes > 0)?;
+        let unended = now.saturating_sub(pass.verified.unwrap_or(pass.began));
+        let left = if pass.ended { stripes } else { stripes.saturating_sub(pass.done) };
+        (unended > every.saturating_mul(2 * PERIODS)).then_some(left)
+    }
+
+    /// What operators are shown.
+    pub fn shown(&self) -> ComparedStripes {
+        let Self { pass, not_compared, not_compared_before, .. } = *self;
+        ComparedStripes { pass, waiting: self.waiting.len() as u64, not_compared, not_compared_before }
+    }
+
+    /// These stripes were looked at. Returns whether that is to be recorded.
+    pub fn learn(&mut self, seen: &[(StripeId, Compared)], now: u64) -> bool {
         let mut changed = false;
         for (id, says) in seen {
+            self.waiting.remove(id);
             changed |= match says {
                 Compared::Agrees => self.wrong.remove(id),
-                Compared::Contradicts if self.wrong.len() < MOST_WRONG => self.wrong.insert(*id),
-                Compared::Contradicts | Compared::Unknown => false,
+                Compared::Contradicts => self.wrong.insert(*id),
+                Compared::Later if self.waiting.len() < MOST_WAITING => {
+                    self.waiting.insert(*id, now);
+                    false
+                }
+                Compared::Later | Compared::Never => {
+                    self.not_compared += 1;
+                    false
+                }
             };
+        }
+        changed
+    }
+
+    /// Of the stripes that contradict themselves only these still exist. The others are forgotten, and those that are too many.
+    pub fn keep(&mut self, there: &BTreeSet<StripeId>) {
+        self.wrong = self.wrong.intersection(there).copied().take(MOST_WRONG).collect();
+    }
+
+    /// These stripes of the pass came next; `ended`: no more come after them. Returns whether that is to be recorded.
+    pub fn compared(&mut self, seen: &[(StripeId, Compared)], ended: bool, now: u64, stripes: u64) -> bool {
+        let Some(pass) = self.pass else { return false };
+        let changed = self.learn(seen, now);
+        if ended {
+            self.not_compared_before = std::mem::take(&mut self.not_compared);
         }
         let done = pass.done + seen.len() as u64;
         let upto = seen.last().map(|(id, _)| *id).or(pass.upto);
@@ -83,15 +142,21 @@ impl Agreement {
     }
 }
 
-/// The stripe as it is compared, with all of its blocks. `None` if one cannot be read now or has no known digest, and for codes
-/// with sub-blocks, which cannot be compared.
-pub fn whole(stripe: &Stripe, readable: impl Fn(NodeId) -> bool) -> Option<StripeView> {
+/// The stripe as it is compared, with all of its blocks.
+///
+/// # Errors
+/// `Later` if a block cannot be read now or has no known digest; `Never` without parity, and for codes with sub-blocks.
+pub fn whole(stripe: &Stripe, readable: impl Fn(NodeId) -> bool) -> Result<StripeView, Compared> {
+    if !stripe.record.encoded || stripe.code.w() != 1 {
+        return Err(Compared::Never);
+    }
     let known = |block: &BlockRecord| {
         !block.lost && block.digest.is_some_and(|digest| digest != DIGEST_UNKNOWN) && readable(block.node)
     };
-    let all = stripe.record.made().all(|(_, block)| known(block));
-    let whole = stripe.record.encoded && stripe.code.w() == 1 && all;
-    whole.then(|| stripe.view(|_, block| block.digest.is_some()))
+    match stripe.record.made().all(|(_, block)| known(block)) {
+        true => Ok(stripe.view(|_, block| block.digest.is_some())),
+        false => Err(Compared::Later),
+    }
 }
 
 /// The parity block that is computed from all others and compared, and the plan for that. `None` if no more blocks are there than
@@ -155,10 +220,65 @@ mod tests {
         };
         assert_eq!(says(Compared::Agrees, 1), (true, false), "it is the first of the pass");
         assert_eq!(says(Compared::Contradicts, 2), (true, true));
-        assert_eq!(says(Compared::Unknown, 3), (false, true));
+        assert_eq!(says(Compared::Later, 3), (false, true));
         assert_eq!(says(Compared::Contradicts, 4), (false, true));
         assert_eq!(says(Compared::Agrees, 5), (true, false));
         assert_eq!(says(Compared::Agrees, 6), (false, false));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_waits_or_is_counted() {
+        let (mut agreement, most) = (Agreement::default(), MOST_WAITING as u64);
+        agreement.begins(0, EVERY);
+        let away: Vec<_> = (0..most + 3).map(|id| (StripeId(id), Compared::Later)).collect();
+        agreement.compared(&away, false, 5, 9999);
+        agreement.compared(&[(StripeId(8888), Compared::Never)], true, 6, 9999);
+        let counts = |agreement: &Agreement| {
+            let shown = agreement.shown();
+            (shown.waiting, shown.not_compared, shown.not_compared_before)
+        };
+        assert_eq!(counts(&agreement), (most, 0, 4), "so many wait, and three more do not");
+        agreement.begins(PERIODS * EVERY, EVERY);
+        assert_eq!(agreement.again(4 + RETRY_S), []);
+        let due = agreement.again(5 + RETRY_S);
+        assert_eq!((due.len() as u64, due[0]), (PORTION, StripeId(0)));
+        let seen = [(due[0], Compared::Agrees), (due[1], Compared::Contradicts), (due[2], Compared::Later)];
+        assert!(agreement.learn(&seen, 5 + RETRY_S));
+        assert_eq!(agreement.wrong, BTreeSet::from([due[1]]));
+        assert_eq!(agreement.again(5 + RETRY_S)[0], StripeId(3), "others come first");
+        assert_eq!(counts(&agreement), (most - 2, 0, 4));
+    }
+
+    #[test]
+    fn stripes_that_are_gone_keep_no_others_out() {
+        let mut agreement = Agreement::default();
+        let wrong = |ids: std::ops::Range<u64>| {
+            ids.map(|id| (StripeId(id), Compared::Contradicts)).collect::<Vec<_>>()
+        };
+        let most = MOST_WRONG as u64;
+        agreement.learn(&wrong(0..most), 0);
+        assert!(agreement.learn(&wrong(most..most + 1), 0));
+        let mut there = agreement.wrong.clone();
+        agreement.keep(&there);
+        assert_eq!(agreement.wrong.len(), MOST_WRONG);
+        agreement.learn(&wrong(most..most + 1), 0);
+        there.remove(&StripeId(0));
+        agreement.keep(&there);
+        assert_eq!(agreement.wrong, there);
+    }
+
+    #[test]
+    fn a_pass_is_late_when_none_has_ended_for_twice_its_time() {
+        let (mut agreement, twice) = (Agreement::default(), 2 * PERIODS * EVERY);
+        assert_eq!(agreement.late(u64::MAX, EVERY, 100), None, "none has begun");
+        agreement.begins(7, EVERY);
+        agreement.compared(&[(StripeId(1), Compared::Agrees)], false, 8, 100);
+        assert_eq!(agreement.late(7 + twice, EVERY, 100), None);
+        assert_eq!(agreement.late(8 + twice, EVERY, 100), Some(99));
+        assert_eq!(agreement.late(8 + twice, 0, 100), None, "it was switched off");
+        agreement.compared(&[(StripeId(2), Compared::Agrees)], true, 50, 100);
+        assert_eq!(agreement.late(50 + twice, EVERY, 100), None);
+        assert_eq!(agreement.late(51 + twice, EVERY, 100), Some(100), "the next one has not even begun");
     }
 
     #[test]
@@ -175,12 +295,13 @@ mod tests {
     #[test]
     fn a_stripe_that_is_not_whole_is_not_compared() {
         let sound = stripe("rs:n=4,k=2", &[]);
-        assert!(whole(&sound, |node| node != NodeId(1)).is_none());
-        assert!(whole(&stripe("rs:n=4,k=2", &[2]), |_| true).is_none());
-        assert!(whole(&stripe("clay:n=6,k=4,d=5", &[]), |_| true).is_none());
+        assert_eq!(whole(&sound, |node| node != NodeId(1)).err(), Some(Compared::Later));
+        assert_eq!(whole(&stripe("rs:n=4,k=2", &[2]), |_| true).err(), Some(Compared::Later));
+        assert_eq!(whole(&stripe("clay:n=6,k=4,d=5", &[]), |_| true).err(), Some(Compared::Never));
         let (mut plain, mut unknown) = (sound.clone(), sound);
         plain.record.encoded = false;
         unknown.record.blocks[0].as_mut().unwrap().digest = Some(DIGEST_UNKNOWN);
-        assert!(whole(&plain, |_| true).is_none() && whole(&unknown, |_| true).is_none());
+        assert_eq!(whole(&plain, |_| true).err(), Some(Compared::Never));
+        assert_eq!(whole(&unknown, |_| true).err(), Some(Compared::Later));
     }
 }

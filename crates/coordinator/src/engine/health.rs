@@ -39,6 +39,8 @@ pub struct Facts {
     pub copies: CopyFacts,
     /// Each block is to be verified once in this time, in seconds; 0: only on request.
     pub scrub_every_s: u64,
+    /// Stripes that were not compared with their codes in time, if that is late.
+    pub late_stripes: Option<u64>,
     /// Visible objects.
     pub objects: u64,
     /// Stripes that have no parity yet.

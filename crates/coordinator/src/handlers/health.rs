@@ -79,6 +79,8 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
     let pending = cluster.queue().pending();
     let cancelled = cluster.auto().is_cancelled();
     let held = held_now(cluster, &tallies, share);
+    let scrub_every_s = cluster.config.scrub_every.as_secs();
+    let late_stripes = cluster.agreement().late(now, scrub_every_s, totals.stripes);
     let hanging_puts = cluster.leases().hanging();
     let facts = Facts {
         nodes,
@@ -106,7 +108,8 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
             every_s: cluster.config.copy_every.as_secs(),
             uptime_s: cluster.now_ms() / 1000,
         },
-        scrub_every_s: cluster.config.scrub_every.as_secs(),
+        scrub_every_s,
+        late_stripes,
         objects: totals.objects,
         plain: totals.plain,
         hanging_puts,

@@ -37,6 +37,7 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
     // One lock after the other: the guards of one statement live until its end.
     let repairs_pending = cluster.queue().pending();
     let repair_limit = Some(cluster.give_way().standing());
+    let compared = (!cluster.config.scrub_every.is_zero()).then(|| cluster.agreement().shown());
     Ok(ClusterStatus {
         objects: totals.objects,
         object_bytes: totals.object_bytes,
@@ -53,6 +54,7 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
         metadata_copy,
         health,
         repair_limit,
+        compared,
     })
 }
 

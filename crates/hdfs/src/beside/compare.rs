@@ -129,7 +129,7 @@ fn planned(
     // A parity block is as long as any, so all bytes are compared.
     let there = stored.available();
     for at in there.into_iter().rev().filter(|other| usize::from(other.0) >= group.policy.code.k()) {
-        // The order to compare is in the label, which older agents know too.
+        // No digest is known of a block of HDFS, so not by `Sink::Compare`: the order to compare bytes is in the label.
         let plan = |view: &StripeView| kintsu_plan::compare(view, topology, at, Sink::Block);
         if let (Some(without), Some(with)) = (plan(&stored)?, plan(view)?) {
             return Ok(Some((at, [(stored, without), (view.clone(), with)])));

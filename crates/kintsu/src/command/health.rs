@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{Cause, DamagedStripe, Health, Level, Space};
+use kintsu_wire::message::{Cause, ComparedStripes, DamagedStripe, Health, Level, Space};
 use serde_json::json;
 
 use super::Context;
@@ -99,6 +99,7 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
     }
     let copy = status.metadata_copy.as_ref();
     let copy = copy.map_or("none".to_owned(), |copy| format!("{} ago", span(copy.age_seconds)));
+    let now = kintsu_wire::ambient::since_epoch().as_secs();
     for (what, value) in [
         ("health", status.health.headline),
         ("cluster", status.cluster.map_or_else(String::new, |id| id.to_string())),
@@ -109,6 +110,7 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
         ("nodes dead or stopped", status.dead.to_string()),
         ("stripes degraded", status.degraded_stripes.to_string()),
         ("stripes unreadable", status.unreadable_stripes.to_string()),
+        ("stripes compared", compared(status.compared, status.stripes, now)),
         ("repairs pending", status.repairs_pending.to_string()),
         ("puts under way", status.puts_pending.to_string()),
         ("blocks to be deleted", status.garbage.to_string()),
@@ -124,6 +126,28 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
         output::line("`kintsu health` says what to do")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// When a pass over all `stripes` last ended that compares them with their codes, how far the next one is, and what was left out.
+fn compared(compared: Option<ComparedStripes>, stripes: u64, now: u64) -> String {
+    let Some(ComparedStripes { pass, waiting, not_compared, not_compared_before }) = compared else {
+        return "no: the scrub is switched off".to_owned();
+    };
+    let without = |count: u64| match count {
+        0 => String::new(),
+        count => format!(" ({count} not compared)"),
+    };
+    let last = match pass.and_then(|pass| pass.verified) {
+        Some(at) => format!("{} ago{}", span(now.saturating_sub(at)), without(not_compared_before)),
+        None => "not yet".to_owned(),
+    };
+    let under_way = pass.filter(|pass| !pass.ended && pass.done > 0);
+    let next = under_way.map(|pass| {
+        let done = pass.done.min(stripes);
+        format!("{done} of {stripes} now{}", without(not_compared))
+    });
+    let wait = (waiting > 0).then(|| format!("{waiting} to be tried again"));
+    [Some(last), next, wait].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// How the sizes for codes are to be understood.
@@ -188,7 +212,27 @@ fn print_space(space: &Space) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use kintsu_dag::{BlockIndex, StripeId};
-    use kintsu_wire::message::AbsentBlock;
+    use kintsu_wire::message::{AbsentBlock, NodeScrub};
+
+    #[test]
+    fn what_was_compared_is_shown_with_what_was_left_out() {
+        let day = 86_400;
+        let text = |counts| compared(Some(counts), 300, 100 * day);
+        let pass = NodeScrub { began: 96 * day, done: 120, upto: None, ended: false, verified: None };
+        let none = ComparedStripes::default();
+        assert_eq!(text(none), "not yet");
+        assert_eq!(text(ComparedStripes { pass: Some(NodeScrub { done: 0, ..pass }), ..none }), "not yet");
+        let first = ComparedStripes { pass: Some(pass), waiting: 7, ..none };
+        assert_eq!(text(first), "not yet; 120 of 300 now; 7 to be tried again");
+        let verified = Some(97 * day);
+        let pass = Some(NodeScrub { verified, ..pass });
+        let second = ComparedStripes { pass, waiting: 0, not_compared: 2, not_compared_before: 5 };
+        assert_eq!(text(second), "3 days ago (5 not compared); 120 of 300 now (2 not compared)");
+        let ended = pass.map(|pass| NodeScrub { done: 300, ended: true, ..pass });
+        let ended = ComparedStripes { pass: ended, not_compared: 0, ..second };
+        assert_eq!(text(ended), "3 days ago (5 not compared)");
+        assert!(compared(None, 300, 0).contains("switched off"));
+    }
 
     #[test]
     fn a_damaged_stripe_is_said_to_be_of_a_volume_or_of_objects() {

@@ -32,6 +32,9 @@ fn blocks_are_verified_and_repaired_by_themselves() {
         let path = Path::new(block["path"].as_str().unwrap());
         block["lost"] == false && std::fs::read(path).is_ok_and(|bytes| bytes[4096..] == sound[4096..])
     });
+    wait("the stripes to have been compared", || {
+        cluster.json(&["status"])["compared"]["pass"]["verified"].is_u64()
+    });
 }
 
 #[test]

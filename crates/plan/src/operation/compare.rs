@@ -19,8 +19,9 @@ use crate::{Plan, PlanError, StripeView, Topology};
 const TRIES: usize = 64;
 
 /// A plan that computes `block` from all other available blocks, to be compared at its home with what is stored there: by
-/// [`Sink::Compare`], or by a store that compares what it is told to write. `None` if the others do not determine the
-/// block: there is nothing to compare with. The topology orders the path by racks.
+/// [`Sink::Compare`], which compares digests; or, where a store has no digests of its blocks (HDFS), by [`Sink::Block`] and a
+/// store that compares the bytes that it is told to write. `None` if the others do not determine the block: there is nothing
+/// to compare with. The topology orders the path by racks.
 ///
 /// # Errors
 /// `Invalid` for a block that is not of the stripe, and for codes with sub-blocks; `Placement` for one without a home.

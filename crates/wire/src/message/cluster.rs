@@ -378,6 +378,20 @@ pub struct NodeScrub {
     pub verified: Option<u64>,
 }
 
+/// How far the blocks of stripes have been compared with each other. That runs by itself beside the scrub.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparedStripes {
+    /// The last pass over all stripes, as that of a node, but it counts stripes. None has begun yet if it is missing.
+    pub pass: Option<NodeScrub>,
+    /// Stripes that could not be compared when their turn came, because a block could not be read: each is tried again.
+    pub waiting: u64,
+    /// Stripes that the pass under way has come to and left out: they have no parity yet or no more blocks than needed, their
+    /// codes have sub-blocks, or too many wait already.
+    pub not_compared: u64,
+    /// The same of the pass that came to the end last.
+    pub not_compared_before: u64,
+}
+
 /// All nodes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeList {
@@ -423,6 +437,9 @@ pub struct ClusterStatus {
     /// How fast repairs may be, and why.
     #[serde(default)]
     pub repair_limit: Option<RepairLimit>,
+    /// How far stripes have been compared with their codes; `None` if the scrub is switched off.
+    #[serde(default)]
+    pub compared: Option<ComparedStripes>,
 }
 
 /// What to do with a node.

@@ -32,6 +32,7 @@ impl CauseKind {
         match self {
             Self::LostLogs | Self::ContradictingStripes => Self::UnreadableStripes,
             Self::FewLogs => Self::ReducedRedundancy,
+            Self::UncomparedStripes => Self::UnverifiedNodes,
             known => known,
         }
     }
@@ -101,6 +102,8 @@ pub enum CauseKind {
     PausedNodes,
     /// Nodes whose blocks have not been verified for a long time.
     UnverifiedNodes,
+    /// Stripes that have not been compared with their codes for a long time.
+    UncomparedStripes,
 }
 
 /// A block that cannot be read now.

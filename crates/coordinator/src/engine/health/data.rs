@@ -13,6 +13,7 @@ pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     causes.extend(unreadable(facts));
     causes.extend(lost_logs(facts));
     causes.extend(contradicting(facts));
+    causes.extend(uncompared(facts));
     causes.extend(reduced(facts));
     causes.extend(few_logs(facts));
     causes.extend(plain(facts));
@@ -117,6 +118,16 @@ fn contradicting(facts: &Facts) -> Option<Cause> {
     let details = facts.contradicting.iter().take(NAMED).map(detail).collect();
     let kind = CauseKind::ContradictingStripes;
     (count > 0).then(|| Cause { details, ..cause(Level::Error, kind, count, title, advice) })
+}
+
+/// A pass over all stripes takes much longer than it should.
+fn uncompared(facts: &Facts) -> Option<Cause> {
+    let left = facts.late_stripes?;
+    let title = format!("stripes were not compared with their codes in time: {left} to go");
+    let advice = "`kintsu status` shows how far that is; stripes are compared one after the other, at most 64 every 10 s, and none \
+                  while blocks are repaired or an agent of an older release is there; if it is late again and again, there are too \
+                  many stripes for the period (`--scrub-every` of the coordinator)";
+    Some(cause(Level::Warning, CauseKind::UncomparedStripes, left, title, advice))
 }
 
 /// Logs of volumes that another loss may take.

@@ -182,6 +182,13 @@ fn stripes_that_contradict_themselves_are_an_error_with_whose_they_are() {
 }
 
 #[test]
+fn stripes_that_are_compared_too_late_are_a_warning() {
+    let late = but(|facts| facts.late_stripes = Some(70));
+    let cause = only(&late, Level::Warning, CauseKind::UncomparedStripes);
+    assert_eq!(cause.title, "stripes were not compared with their codes in time: 70 to go");
+}
+
+#[test]
 fn a_log_of_a_volume_on_fewer_nodes_than_needed_is_a_warning() {
     let few = but(|facts| facts.logs.few = short().few);
     let cause = only(&few, Level::Warning, CauseKind::FewLogs);
