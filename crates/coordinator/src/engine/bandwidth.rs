@@ -4,14 +4,24 @@
 //! hardware negotiated. The foreground is what an interface carried, less what background work of its agent moved.
 //! Planners get what is left: capacity less foreground.
 //!
-//! Invariants: a link whose capacity is not known has no rate, so it counts as unlimited; a link that has one keeps
+//! The capacity of a disk is the most that it read and wrote together while it was busy all the time. A disk that was never
+//! busy all the time has no known capacity: it may carry more than was ever seen. A disk that serves many requests at once
+//! may carry more than its capacity says, which is seen when repairs give it more to do.
+//!
+//! Nobody counts what passes the links of racks. What users take of them is bounded by what they take of the nodes' links,
+//! and planners get what that leaves. It is near the truth where clients are in no rack, and too much where they are in the racks
+//! of the nodes that they talk to.
+//!
+//! Invariants: a link or disk whose capacity is not known has no rate, so it counts as unlimited; one that has a rate keeps
 //! at least a tenth of it, however busy users are.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::Rates;
+use kintsu_plan::many::Disks;
 use kintsu_wire::message::{Counters, KnownLink, KnownRates, LinkEnd, RateSource, Way};
 
 /// Counters that were read at shorter intervals say little.
@@ -24,7 +34,9 @@ const COUNTED_FIRST: [bool; 4] = [true, false, false, true];
 const BUFFERED_MS: f64 = 10_000.0;
 /// Packets have headers, which the counters of an interface include and those of an agent do not.
 const WITH_HEADERS: f64 = 1.06;
-/// This part of a link's capacity is left to background work.
+/// A disk that had requests for this part of the time had work all the time.
+const BUSY: f64 = 0.9;
+/// This part of a capacity is left to background work.
 const LEAST_LEFT: u64 = 10;
 
 /// A link that never carried this many bytes a second is no busy one.
@@ -55,12 +67,16 @@ pub struct Measured {
 #[derive(Debug, Default)]
 struct NodeLinks {
     last: Option<Counters>,
+    /// Its rack and its host.
+    place: Option<(RackId, IpAddr)>,
     /// Smoothed, before noise is taken off. `None` until two heartbeats have told it, or where nothing counts.
     foreground: [Option<f64>; 4],
     /// Bytes of background work that agents have counted and that were not seen to leave.
     buffered: Flows,
-    /// The most that was carried between two heartbeats.
-    most: Flows,
+    /// The most that the interface carried between two heartbeats, up and down.
+    most: [f64; 2],
+    /// The most that the disk read and wrote together while it was busy all the time, in bytes a second.
+    disk: Option<u64>,
     measured: Measured,
     /// Users took part of the link while it was measured, so it may carry more.
     disturbed: bool,
@@ -106,8 +122,16 @@ impl Bandwidth {
             }
             let smoothed = links.foreground[way].map_or(users, |old| old + (users - old) * weight);
             links.foreground[way] = Some(smoothed);
-            links.most[way] = links.most[way].max(rate);
+            if let Some(most) = links.most.get_mut(way) {
+                *most = most.max(rate);
+            }
         }
+        links.disk = links.disk.max(full_disk(&last, &counters));
+    }
+
+    /// Where a node is. Agents at one address count the same interface.
+    pub fn placed(&mut self, node: NodeId, rack: RackId, address: IpAddr) {
+        self.nodes.entry(node).or_default().place = Some((rack, address));
     }
 
     /// A probe has measured the links of nodes and racks.
@@ -120,7 +144,7 @@ impl Bandwidth {
                 so_far || rate.is_some_and(|rate| links.users(way).unwrap_or(0) * NOISE > rate.get())
             });
             // What was seen before may have been another link.
-            (links.most[0], links.most[1]) = (0.0, 0.0);
+            links.most = [0.0; 2];
         }
         self.racks = racks;
     }
@@ -165,6 +189,21 @@ impl Bandwidth {
         self.left(told, false, |_| true)
     }
 
+    /// What users leave of the disks of these nodes, where that is less than what they leave of the node's link (`idle`): other
+    /// disks are never what a repair waits for. Reading and writing share a disk, so both are what is left of it.
+    pub fn disks(&self, idle: &Rates, counts: impl Fn(NodeId) -> bool) -> Disks {
+        let mut disks = Disks::default();
+        for (&node, links) in self.nodes.iter().filter(|(node, _)| counts(**node)) {
+            let Some((capacity, _)) = links.capacity(None, 2) else { continue };
+            let users = (2..4).filter_map(|way| links.users(way)).sum();
+            let rate = left_of(capacity, users);
+            let slower = |link: Option<&NonZeroU64>| rate.filter(|rate| link.is_some_and(|link| rate < link));
+            disks.read.extend(slower(idle.up.get(&node)).map(|rate| (node, rate)));
+            disks.write.extend(slower(idle.down.get(&node)).map(|rate| (node, rate)));
+        }
+        disks
+    }
+
     fn left(&self, told: &Rates, by_users: bool, counts: impl Fn(RateSource) -> bool) -> Rates {
         let mut idle = told.clone();
         for (&node, links) in &self.nodes {
@@ -172,21 +211,44 @@ impl Bandwidth {
                 let capacity =
                     links.capacity(of.get(&node).copied(), way).filter(|(_, source)| counts(*source));
                 if let Some((capacity, _)) = capacity {
-                    let users =
-                        links.users(way).filter(|users| by_users && users * NOISE > capacity).unwrap_or(0);
-                    let left = capacity.saturating_sub(users).max(capacity / LEAST_LEFT);
-                    of.extend(NonZeroU64::new(left).map(|left| (node, left)));
+                    let users = links.users(way).filter(|_| by_users).unwrap_or(0);
+                    of.extend(left_of(capacity, users).map(|left| (node, left)));
                 }
             }
         }
-        for (&rack, measured) in &self.racks {
-            for (rate, of) in [(measured.up, &mut idle.rack_up), (measured.down, &mut idle.rack_down)] {
-                if let Some(rate) = rate {
+        let users = if by_users { self.rack_users(told) } else { BTreeMap::new() };
+        for (way, of) in [(0, &mut idle.rack_up), (1, &mut idle.rack_down)] {
+            for (&rack, measured) in &self.racks {
+                if let Some(rate) = [measured.up, measured.down][way] {
                     of.entry(rack).or_insert(rate);
                 }
             }
+            for (rack, rate) in of {
+                let users = users.get(rack).map_or(0, |users| users[way]);
+                *rate = left_of(rate.get(), users).unwrap_or(*rate);
+            }
         }
         idle
+    }
+
+    /// The most that users may take of the links of racks, up and down, in bytes a second: all that they take of the links of
+    /// the racks' hosts.
+    fn rack_users(&self, told: &Rates) -> BTreeMap<RackId, [u64; 2]> {
+        let mut hosts: BTreeMap<(RackId, IpAddr), [u64; 2]> = BTreeMap::new();
+        for (node, links) in &self.nodes {
+            let Some(place) = links.place else { continue };
+            let host = hosts.entry(place).or_default();
+            for (way, set) in [told.up.get(node), told.down.get(node)].into_iter().enumerate() {
+                let capacity = links.capacity(set.copied(), way).map_or(0, |(capacity, _)| capacity);
+                host[way] = host[way].max(beyond_noise(capacity, links.users(way).unwrap_or(0)));
+            }
+        }
+        let mut racks: BTreeMap<RackId, [u64; 2]> = BTreeMap::new();
+        for ((rack, _), [up, down]) in hosts {
+            let users = racks.entry(rack).or_default();
+            *users = [users[0] + up, users[1] + down];
+        }
+        racks
     }
 
     /// Everything that is known, for people.
@@ -205,21 +267,24 @@ impl Bandwidth {
                 }
             }
         }
-        let one = |end, way, capacity| KnownLink { end, way, capacity: Some(capacity), foreground: None };
+        let one =
+            |end, way, capacity, foreground| KnownLink { end, way, capacity: Some(capacity), foreground };
+        let users = self.rack_users(told);
         let racks = told.rack_up.keys().chain(told.rack_down.keys()).chain(self.racks.keys());
         for &rack in &racks.copied().collect::<std::collections::BTreeSet<_>>() {
             let measured = self.racks.get(&rack).copied().unwrap_or_default();
-            for (way, set, measured) in [
-                (Way::Up, told.rack_up.get(&rack), measured.up),
-                (Way::Down, told.rack_down.get(&rack), measured.down),
+            let users = users.get(&rack).copied();
+            for (way, set, measured, users) in [
+                (Way::Up, told.rack_up.get(&rack), measured.up, users.map(|[up, _]| up)),
+                (Way::Down, told.rack_down.get(&rack), measured.down, users.map(|[_, down]| down)),
             ] {
                 let set = set.map(|rate| (rate.get(), RateSource::Set));
                 let capacity = set.or(measured.map(|rate| (rate.get(), RateSource::Measured)));
-                links.extend(capacity.map(|capacity| one(LinkEnd::Rack(rack), way, capacity)));
+                links.extend(capacity.map(|capacity| one(LinkEnd::Rack(rack), way, capacity, users)));
             }
         }
         let pair = |((from, to), rate): (&(NodeId, NodeId), &NonZeroU64)| {
-            one(LinkEnd::Pair(*from, *to), Way::Up, (rate.get(), RateSource::Set))
+            one(LinkEnd::Pair(*from, *to), Way::Up, (rate.get(), RateSource::Set), None)
         };
         links.extend(told.pairs.iter().map(pair));
         KnownRates { links }
@@ -236,19 +301,41 @@ impl NodeLinks {
         if let Some(set) = set {
             return Some((set.get(), RateSource::Set));
         }
-        let seen = (self.most[way] > 0.0).then_some((self.most[way] as u64, RateSource::Seen));
-        let measured = [self.measured.up, self.measured.down].get(way).copied().flatten();
-        match (measured.map(NonZeroU64::get), seen) {
-            (Some(measured), Some((seen, source))) if seen > measured => Some((seen, source)),
-            (Some(measured), _) => Some((measured, RateSource::Measured)),
-            // What a disk once carried is the best that is known of it. A link may never have been busy.
-            (None, seen) if way >= 2 => seen,
-            (None, _) => {
+        if way >= 2 {
+            return self.disk.map(|rate| (rate, RateSource::Seen));
+        }
+        let seen = self.most[way] as u64;
+        match [self.measured.up, self.measured.down][way].map(NonZeroU64::get) {
+            Some(measured) if seen > measured => Some((seen, RateSource::Seen)),
+            Some(measured) => Some((measured, RateSource::Measured)),
+            // It may never have been busy.
+            None => {
                 let speed = self.last.and_then(|last| last.link).and_then(|link| link.speed);
                 speed.map(|speed| (speed, RateSource::Hardware))
             }
         }
     }
+}
+
+/// What users take of a capacity, if it can be told from noise.
+fn beyond_noise(capacity: u64, users: u64) -> u64 {
+    if users.saturating_mul(NOISE) > capacity { users } else { 0 }
+}
+
+/// What users leave of a capacity.
+fn left_of(capacity: u64, users: u64) -> Option<NonZeroU64> {
+    let users = beyond_noise(capacity, users);
+    NonZeroU64::new(capacity.saturating_sub(users).max(capacity / LEAST_LEFT))
+}
+
+/// What the disk read and wrote between two heartbeats, in bytes a second, if it was busy all the time.
+fn full_disk(last: &Counters, now: &Counters) -> Option<u64> {
+    let took_ms = now.at_ms.saturating_sub(last.at_ms);
+    let busy_ms = now.disk_busy_ms?.checked_sub(last.disk_busy_ms?)?;
+    let ((read, written), (read_before, written_before)) = (now.disk?, last.disk?);
+    let carried = read.checked_sub(read_before)?.saturating_add(written.checked_sub(written_before)?);
+    let was_full = carried > 0 && busy_ms as f64 >= BUSY * took_ms as f64;
+    carried.saturating_mul(1000).checked_div(took_ms).filter(|_| was_full)
 }
 
 /// What interface and disk have carried, by way.
@@ -280,6 +367,7 @@ mod tests {
             at_ms,
             link: Some(LinkCounters { sent, received: 0, speed: None }),
             disk: None,
+            disk_busy_ms: None,
             background: Moved { sent: repair, ..Moved::default() },
         }
     }
@@ -362,6 +450,66 @@ mod tests {
         it.heard(NODE, counters(33_000, mib(4), 0));
         it.measured(measured(mib(1000)), BTreeMap::new());
         assert!(!it.is_open(&none, NODE) && !it.is_busy(NODE));
+    }
+
+    #[test]
+    fn a_disk_is_known_by_what_it_carried_while_it_was_busy_and_counts_where_it_is_slower_than_the_link() {
+        let mut it = Bandwidth::default();
+        let links = |rate| Rates::even([NODE], NonZeroU64::new(rate).unwrap());
+        let disks = |it: &Bandwidth, links: &Rates| {
+            let disks = it.disks(links, |_| true);
+            let of = |of: BTreeMap<NodeId, NonZeroU64>| of.get(&NODE).map(|rate| rate.get());
+            (of(disks.read), of(disks.write))
+        };
+        let (mut read, mut written, mut busy_ms) = (0, 0, 0);
+        let mut second = |it: &mut Bandwidth, at: u64, users: u64, repair: u64, busy: u64| {
+            (read, written, busy_ms) = (read + users + repair, written + 1000, busy_ms + busy);
+            let background = Moved { read: at * repair, written: at * 1000, ..Moved::default() };
+            let (disk, disk_busy_ms) = (Some((read, written)), Some(busy_ms));
+            it.heard(NODE, Counters { at_ms: at * 1000, link: None, disk, disk_busy_ms, background });
+        };
+        // It carries little, and could carry more.
+        (1..3).for_each(|at| second(&mut it, at, 0, 4000, 500));
+        assert_eq!(disks(&it, &links(100_000)), (None, None));
+        assert!(it.known(&Rates::default()).links.iter().all(|link| link.capacity.is_none()));
+        // Repairs keep it busy: 9000 bytes a second in all.
+        second(&mut it, 3, 4000, 4000, 950);
+        let (read, written) = disks(&it, &links(100_000));
+        assert!(read == written && read.is_some_and(|left| (900..9000).contains(&left)), "{read:?}");
+        assert_eq!(disks(&it, &links(800)), (None, None), "a slower link");
+        assert_eq!(disks(&it, &Rates::default()), (None, None), "a link that nobody knows");
+        assert_eq!(it.disks(&links(100_000), |_| false), Disks::default());
+        // Users have ended.
+        (4..60).for_each(|at| second(&mut it, at, 0, 4000, 100));
+        assert_eq!(disks(&it, &links(100_000)), (Some(9000), Some(9000)));
+        let seen = it.known(&Rates::default()).links;
+        let seen = seen.iter().find(|link| link.way == Way::Read).unwrap().capacity;
+        assert_eq!(seen, Some((9000, RateSource::Seen)));
+    }
+
+    #[test]
+    fn what_users_take_of_nodes_they_may_take_of_racks() {
+        let mut it = Bandwidth::default();
+        let nodes = [1, 2, 3].map(NodeId);
+        let of_rack = |rate| [(RackId(0), NonZeroU64::new(rate).unwrap())].into();
+        let told = Rates { rack_up: of_rack(20_000), ..Rates::even(nodes, rate(10_000).unwrap()) };
+        // Nodes 2 and 3 are agents of one host.
+        for (node, host) in nodes.into_iter().zip([1, 2, 2]) {
+            it.placed(node, RackId(0), [10, 0, 0, host].into());
+            it.heard(node, counters(1000, 0, 0));
+            it.heard(node, counters(2000, 2000, 0));
+        }
+        let left = |it: &Bandwidth, told: &Rates| it.idle(told).rack_up[&RackId(0)].get();
+        assert_eq!(left(&it, &told), 16_000);
+        assert_eq!(it.capacities(&told).rack_up, told.rack_up);
+        let narrow = Rates { rack_up: of_rack(3000), ..told.clone() };
+        assert_eq!(left(&it, &narrow), 300);
+        let known = it.known(&told).links;
+        let rack = known.iter().find(|link| link.end == LinkEnd::Rack(RackId(0))).unwrap();
+        assert_eq!((rack.capacity, rack.foreground), (Some((20_000, RateSource::Set)), Some(4000)));
+        // The users of node 1 have ended. What is left of them is noise.
+        it.heard(NodeId(1), counters(12_000, 2000, 0));
+        assert_eq!(left(&it, &told), 18_000);
     }
 
     #[test]

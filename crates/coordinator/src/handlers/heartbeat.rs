@@ -15,6 +15,10 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Heartbeat) -> Result<Heartb
     let why = failed.clone().unwrap_or_default();
     let seen = cluster.members().seen(node, incarnation, usage, failed, now_ms);
     if seen.is_ok() {
+        let place = cluster.members().node(node).map(|member| (member.record.rack, member.record.data.ip()));
+        if let Some((rack, address)) = place {
+            cluster.bandwidth().placed(node, rack, address);
+        }
         cluster.bandwidth().heard(node, counters);
         cluster.give_way().heard(node, counters);
     }

@@ -105,6 +105,7 @@ fn seconds(desk: &Desk<'_>, planned: &Planned) -> f64 {
         *extra.entry(desk.read(from)).or_default() += part * bytes;
         *extra.entry(desk.down(to)).or_default() += part * bytes;
     }
+    extra.extend(desk.number(planned.requestor).map(|node| (desk.write(node), bytes)));
     extra.into_iter().map(|(link, more)| desk.time(link, more)).fold(0.0, f64::max)
 }
 
@@ -115,7 +116,11 @@ pub(super) fn expectations(desk: &Desk<'_>, planned: &Planned) -> BTreeMap<NodeI
     let sends = planned.sends();
     for &(from, to, _) in &sends {
         let (Some(sender), Some(receiver)) = (desk.number(from), desk.number(to)) else { continue };
-        let seconds = desk.sending(sender, 0.0).max(desk.time(desk.down(receiver), 0.0));
+        let received = match to == planned.requestor {
+            true => desk.receiving(receiver, 0.0),
+            false => desk.time(desk.down(receiver), 0.0),
+        };
+        let seconds = desk.sending(sender, 0.0).max(received);
         let known = by.entry(from).or_default();
         *known = known.max(seconds);
     }

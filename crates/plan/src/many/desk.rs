@@ -15,6 +15,7 @@ use super::scene::{LostBlock, Planned, Route, Scene};
 use crate::optimal::{SharedTree, candidates};
 use crate::repair::any_will_do;
 use crate::stripe::place::{Verdict, verdict};
+use crate::traffic::Link;
 use crate::{Node, PlanError};
 
 /// The nodes that can repair a block: any `k` of `helpers`.
@@ -107,7 +108,6 @@ impl<'a> Desk<'a> {
         let known = numbers(&ids);
         let is_known = |node: &NodeId| numbered(&ids, &known, *node).is_some();
         let homes = blocks.iter().flat_map(|lost| lost.stripe.view.homes.iter().flatten().copied());
-        let homes = homes.chain(scene.underway.iter().flat_map(|(planned, _)| planned.helpers()));
         let strange: BTreeSet<NodeId> = homes.filter(|node| !is_known(node)).collect();
         if !strange.is_empty() {
             ids.extend(strange);
@@ -143,10 +143,26 @@ impl<'a> Desk<'a> {
             ids,
         };
         desk.pace = desk.paces(&racks);
-        for (planned, left) in scene.underway {
-            desk.settle(planned, *left as f64);
+        for (link, bytes) in scene.underway {
+            if let Some(number) = desk.link(*link, &racks) {
+                desk.load[number] += *bytes as f64;
+            }
         }
         desk
+    }
+
+    /// The number of a link; `None` for one of a pair, or of a node or rack that takes no part.
+    fn link(&self, link: Link, racks: &BTreeMap<Option<RackId>, usize>) -> Option<usize> {
+        let rack = |rack| racks.get(&Some(rack)).copied();
+        match link {
+            Link::NodeUp(node) => Some(self.up(self.number(node)?)),
+            Link::NodeDown(node) => Some(self.down(self.number(node)?)),
+            Link::DiskRead(node) => Some(self.read(self.number(node)?)),
+            Link::DiskWrite(node) => Some(self.write(self.number(node)?)),
+            Link::RackUp(id) => Some(self.rack_up(rack(id)?)),
+            Link::RackDown(id) => Some(self.rack_down(rack(id)?)),
+            Link::Pair(..) => None,
+        }
     }
 
     fn paces(&self, racks: &BTreeMap<Option<RackId>, usize>) -> Vec<f64> {

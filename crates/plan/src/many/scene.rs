@@ -8,7 +8,7 @@ use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use super::recovery::{Assignment, DamagedStripe};
 use crate::optimal::SharedTree;
 use crate::repair::{along, along_own};
-use crate::traffic::{Loads, Way};
+use crate::traffic::{Link, Loads, Way};
 use crate::{Account, Method, PlanError, Repair, RepairPlan, StripeView, Topology, repair};
 
 /// Repairs that are to end together run a little faster than planned: a link that is said to be slower than it is must not
@@ -27,9 +27,17 @@ pub struct Scene<'a> {
     pub topology: &'a Topology,
     /// The idle part of the disks.
     pub disks: &'a Disks,
-    /// Repairs that were planned before and are not done, each with the bytes of its block that are not repaired
-    /// yet. They count as load, so estimates do not start again from zero.
-    pub underway: &'a [(Planned, u64)],
+    /// The bytes that links and disks still have to carry for repairs that were planned before, each link once or more often.
+    /// They count as load, so estimates do not start again from zero.
+    pub underway: &'a [(Link, u64)],
+}
+
+impl<'a> Scene<'a> {
+    /// These nodes, if nothing is known of their disks and nothing is under way.
+    pub fn of(topology: &'a Topology) -> Self {
+        static UNKNOWN: Disks = Disks { read: BTreeMap::new(), write: BTreeMap::new() };
+        Self { topology, disks: &UNKNOWN, underway: &[] }
+    }
 }
 
 /// The idle bandwidth of disks, in bytes a second. A disk without an entry is never the bottleneck.
@@ -39,6 +47,14 @@ pub struct Disks {
     pub read: BTreeMap<NodeId, NonZeroU64>,
     /// What a node can write.
     pub write: BTreeMap<NodeId, NonZeroU64>,
+}
+
+impl Disks {
+    /// The disks whose rates are known, reading and then writing.
+    pub fn known(&self) -> impl Iterator<Item = (Link, NonZeroU64)> + '_ {
+        let read = self.read.iter().map(|(&node, &rate)| (Link::DiskRead(node), rate));
+        read.chain(self.write.iter().map(|(&node, &rate)| (Link::DiskWrite(node), rate)))
+    }
 }
 
 /// A lost block that waits to be repaired.
@@ -127,6 +143,16 @@ impl Planned {
         }
     }
 
+    /// Adds what links and disks carry for the last `bytes` of the block.
+    pub fn load(&self, topology: &Topology, bytes: u64, loads: &mut Loads) {
+        for (from, to, part) in self.sends() {
+            let sent = (bytes as f64 * part) as u64;
+            loads.add(topology, Way::Between(from, to), sent);
+            loads.add(topology, Way::Read(from), sent);
+        }
+        loads.add(topology, Way::Write(self.requestor), bytes);
+    }
+
     /// The nodes whose blocks are read.
     pub fn helpers(&self) -> Vec<NodeId> {
         let mut helpers: Vec<NodeId> = match &self.route {
@@ -173,11 +199,7 @@ impl Planned {
 /// Seconds until the busiest link has carried these repairs; 0 where no rates are known.
 pub fn seconds<'a>(topology: &Topology, planned: impl IntoIterator<Item = &'a Planned>) -> f64 {
     let mut loads = Loads::default();
-    for planned in planned {
-        for (from, to, part) in planned.sends() {
-            loads.add(topology, Way::Between(from, to), (planned.bytes as f64 * part) as u64);
-        }
-    }
+    planned.into_iter().for_each(|planned| planned.load(topology, planned.bytes, &mut loads));
     loads.seconds(&topology.rates)
 }
 

@@ -145,7 +145,7 @@ fn the_requestor_of_one_repair_is_chosen_by_what_it_can_receive() {
     let stripe = waiting("rs:n=6,k=4", &topology, 20, &[NodeId(2)]).swap_remove(0);
     topology = without(topology, &[NodeId(2)]);
     let disks = Disks::default();
-    let chosen = |topology: &Topology, underway: &[(Planned, u64)]| {
+    let chosen = |topology: &Topology, underway: &[(Link, u64)]| {
         let scene = Scene { topology, disks: &disks, underway };
         let chosen = requestors(&scene, &stripe).unwrap();
         assert_eq!(chosen[0].0, stripe.lost[0]);
@@ -158,9 +158,9 @@ fn the_requestor_of_one_repair_is_chosen_by_what_it_can_receive() {
     slow.rates.down.insert(first, rate(250));
     let second = chosen(&slow, &[]);
     assert_ne!(second, first);
-    let other = &planned("auto", &topology, std::slice::from_ref(&stripe))[0];
-    let busy = Planned { stripe: StripeId(99), requestor: first, ..other.clone() };
-    assert_ne!(chosen(&topology, &[(busy, other.bytes)]), first);
+    let bytes = stripe.view.block_len(stripe.lost[0]);
+    assert_ne!(chosen(&topology, &[(Link::NodeDown(first), bytes)]), first);
+    assert_eq!(chosen(&topology, &[(Link::NodeDown(NodeId(999)), bytes)]), first, "one that nobody knows");
     // So is a rack whose link is slow.
     let mut narrow = topology.clone();
     let racks: BTreeSet<_> = topology.nodes.values().map(|node| node.rack).collect();
