@@ -1,8 +1,12 @@
 //! Decides what the links of nodes and racks can carry, and how much of that users leave.
 //!
 //! The capacity of a link is what an operator set; else what a probe measured, or more, if more was seen; else what the
-//! hardware negotiated. The foreground is what an interface carried, less what background work of its agent moved.
-//! Planners get what is left: capacity less foreground.
+//! hardware negotiated. The foreground is what an interface or a disk carried, less what background work moved of all agents
+//! that share it (`shared`). Planners get what is left: capacity less foreground.
+//!
+//! Agents of one host count the same interface, and agents on one file system the same disk. So each of them has the capacity and the
+//! foreground of the whole, and planners do not know that these links are one. What agents of one host send each other does not pass
+//! the interface, but counts as background: users there seem to take that much less than they do.
 //!
 //! The capacity of a disk is the most that it read and wrote together while it was busy all the time. A disk that was never
 //! busy all the time has no known capacity: it may carry more than was ever seen. A disk that serves many requests at once
@@ -23,6 +27,11 @@ use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::Rates;
 use kintsu_plan::many::Disks;
 use kintsu_wire::message::{Counters, KnownLink, KnownRates, LinkEnd, RateSource, Way};
+
+mod shared;
+
+use shared::Background;
+pub use shared::Place;
 
 /// Counters that were read at shorter intervals say little.
 const LEAST_INTERVAL_MS: u64 = 400;
@@ -53,6 +62,7 @@ const WAYS: [Way; 4] = [Way::Up, Way::Down, Way::Read, Way::Write];
 pub struct Bandwidth {
     nodes: BTreeMap<NodeId, NodeLinks>,
     racks: BTreeMap<RackId, Measured>,
+    background: Background,
 }
 
 /// What a probe measured, in bytes a second.
@@ -67,8 +77,8 @@ pub struct Measured {
 #[derive(Debug, Default)]
 struct NodeLinks {
     last: Option<Counters>,
-    /// Its rack and its host.
-    place: Option<(RackId, IpAddr)>,
+    /// What all agents that share its interface and disk had moved in the background then, in bytes.
+    background: Flows,
     /// Smoothed, before noise is taken off. `None` until two heartbeats have told it, or where nothing counts.
     foreground: [Option<f64>; 4],
     /// Bytes of background work that agents have counted and that were not seen to leave.
@@ -83,55 +93,32 @@ struct NodeLinks {
 }
 
 impl Bandwidth {
-    /// A heartbeat has told the counters of a node.
-    pub fn heard(&mut self, node: NodeId, counters: Counters) {
+    /// A heartbeat has told the counters of a node, at this time of the coordinator.
+    pub fn heard(&mut self, node: NodeId, counters: Counters, now_ms: u64) {
         let links = self.nodes.entry(node).or_default();
-        let Some(last) = links.last else {
-            links.last = Some(counters);
-            return;
-        };
+        let last = links.last.unwrap_or(counters);
+        // 0 if the agent has started again.
         let took_ms = counters.at_ms.saturating_sub(last.at_ms);
-        if counters.at_ms > last.at_ms && took_ms < LEAST_INTERVAL_MS {
+        if (1..LEAST_INTERVAL_MS).contains(&took_ms) {
             return;
         }
         links.last = Some(counters);
-        if took_ms == 0 {
-            // The agent has started again.
-            return;
+        let (own, own_before) = (background(&counters), background(&last));
+        let moved = std::array::from_fn(|way| own[way].saturating_sub(own_before[way]));
+        self.background.told(node, now_ms, took_ms, moved);
+        let all = self.background.all(node, now_ms);
+        let before = std::mem::replace(&mut links.background, all);
+        if took_ms > 0 {
+            links.carried(&last, &counters, std::array::from_fn(|way| (all[way] - before[way]).max(0.0)));
         }
-        let (all, own) = (total(&counters), background(&counters));
-        let (all_before, own_before) = (total(&last), background(&last));
-        let weight = 1.0 - (-(took_ms as f64) / SMOOTHED_MS).exp();
-        let kept = (-(took_ms as f64) / BUFFERED_MS).exp();
-        for way in 0..WAYS.len() {
-            let (Some(now), Some(before)) = (all[way], all_before[way]) else {
-                links.foreground[way] = None;
-                continue;
-            };
-            // A counter that goes back belongs to another interface.
-            let Some(carried) = now.checked_sub(before) else { continue };
-            let second = |bytes: f64| bytes * 1000.0 / took_ms as f64;
-            let rate = second(carried as f64);
-            let repair = second(own[way].saturating_sub(own_before[way]) as f64) * WITH_HEADERS;
-            // May be negative where an agent counts what the interface carried a little before.
-            let mut users = rate - repair;
-            if COUNTED_FIRST[way] {
-                let less = users - second(links.buffered[way]);
-                links.buffered[way] = (-less).max(0.0) * took_ms as f64 / 1000.0 * kept;
-                users = less.max(0.0);
-            }
-            let smoothed = links.foreground[way].map_or(users, |old| old + (users - old) * weight);
-            links.foreground[way] = Some(smoothed);
-            if let Some(most) = links.most.get_mut(way) {
-                *most = most.max(rate);
-            }
-        }
-        links.disk = links.disk.max(full_disk(&last, &counters));
     }
 
-    /// Where a node is. Agents at one address count the same interface.
-    pub fn placed(&mut self, node: NodeId, rack: RackId, address: IpAddr) {
-        self.nodes.entry(node).or_default().place = Some((rack, address));
+    /// Where a node is.
+    pub fn placed(&mut self, node: NodeId, place: Place) {
+        if self.background.placed(node, place) {
+            // It may count another interface or disk now.
+            self.nodes.entry(node).or_default().last = None;
+        }
     }
 
     /// A probe has measured the links of nodes and racks.
@@ -152,6 +139,7 @@ impl Bandwidth {
     /// A node is forgotten.
     pub fn forget(&mut self, node: NodeId) {
         self.nodes.remove(&node);
+        self.background.forget(node);
     }
 
     /// Whether what a node can send and receive must be measured: no operator set it, no probe measured it while users left it
@@ -236,8 +224,8 @@ impl Bandwidth {
     fn rack_users(&self, told: &Rates) -> BTreeMap<RackId, [u64; 2]> {
         let mut hosts: BTreeMap<(RackId, IpAddr), [u64; 2]> = BTreeMap::new();
         for (node, links) in &self.nodes {
-            let Some(place) = links.place else { continue };
-            let host = hosts.entry(place).or_default();
+            let Some(place) = self.background.place(*node) else { continue };
+            let host = hosts.entry((place.rack, place.address)).or_default();
             for (way, set) in [told.up.get(node), told.down.get(node)].into_iter().enumerate() {
                 let capacity = links.capacity(set.copied(), way).map_or(0, |(capacity, _)| capacity);
                 host[way] = host[way].max(beyond_noise(capacity, links.users(way).unwrap_or(0)));
@@ -292,6 +280,38 @@ impl Bandwidth {
 }
 
 impl NodeLinks {
+    /// What interface and disk carried between two heartbeats, of which `background` bytes were background work of all agents
+    /// that share them.
+    fn carried(&mut self, last: &Counters, counters: &Counters, background: Flows) {
+        let took_ms = counters.at_ms.saturating_sub(last.at_ms);
+        let (all, all_before) = (total(counters), total(last));
+        let weight = 1.0 - (-(took_ms as f64) / SMOOTHED_MS).exp();
+        let kept = (-(took_ms as f64) / BUFFERED_MS).exp();
+        for way in 0..WAYS.len() {
+            let (Some(now), Some(before)) = (all[way], all_before[way]) else {
+                self.foreground[way] = None;
+                continue;
+            };
+            // A counter that goes back belongs to another interface.
+            let Some(carried) = now.checked_sub(before) else { continue };
+            let second = |bytes: f64| bytes * 1000.0 / took_ms as f64;
+            let rate = second(carried as f64);
+            // May be negative where an agent counts what the interface carried a little before.
+            let mut users = rate - second(background[way]) * WITH_HEADERS;
+            if COUNTED_FIRST[way] {
+                let less = users - second(self.buffered[way]);
+                self.buffered[way] = (-less).max(0.0) * took_ms as f64 / 1000.0 * kept;
+                users = less.max(0.0);
+            }
+            let smoothed = self.foreground[way].map_or(users, |old| old + (users - old) * weight);
+            self.foreground[way] = Some(smoothed);
+            if let Some(most) = self.most.get_mut(way) {
+                *most = most.max(rate);
+            }
+        }
+        self.disk = self.disk.max(full_disk(last, counters));
+    }
+
     /// What others than background work have carried lately, in bytes a second.
     fn users(&self, way: usize) -> Option<u64> {
         self.foreground[way].map(|rate| rate.max(0.0) as u64)
@@ -372,6 +392,15 @@ mod tests {
         }
     }
 
+    /// A heartbeat that comes when the agent's clock says.
+    fn hear(it: &mut Bandwidth, node: NodeId, counters: Counters) {
+        it.heard(node, counters, counters.at_ms);
+    }
+
+    fn place(host: u8) -> Place {
+        Place { rack: RackId(0), address: [10, 0, 0, host].into(), medium: Some(u64::from(host)) }
+    }
+
     fn rate(rate: u64) -> Option<NonZeroU64> {
         NonZeroU64::new(rate)
     }
@@ -380,18 +409,18 @@ mod tests {
     fn users_have_what_repairs_did_not_carry() {
         let mut it = Bandwidth::default();
         let told = Rates::even([NODE], rate(10_000).unwrap());
-        it.heard(NODE, counters(1000, 0, 0));
+        hear(&mut it, NODE, counters(1000, 0, 0));
         assert_eq!(it.idle(&told), told);
         // 4000 bytes in a second; 1000 of them, and their headers, were a repair.
-        it.heard(NODE, counters(2000, 4000, 1000));
+        hear(&mut it, NODE, counters(2000, 4000, 1000));
         assert_eq!(it.idle(&told).up[&NODE], rate(10_000 - 2940).unwrap());
         assert_eq!(it.capacities(&told), told);
         // A whole minute of heavy use: a tenth is left.
-        it.heard(NODE, counters(62_000, 4000 + 60 * 20_000, 1000));
+        hear(&mut it, NODE, counters(62_000, 4000 + 60 * 20_000, 1000));
         assert_eq!(it.idle(&told).up[&NODE], rate(1000).unwrap());
         // The agent starts again: its clock goes back, and nothing is concluded.
-        it.heard(NODE, counters(500, 10, 0));
-        it.heard(NODE, counters(1500, 10, 0));
+        hear(&mut it, NODE, counters(500, 10, 0));
+        hear(&mut it, NODE, counters(1500, 10, 0));
         let left = it.idle(&told).up[&NODE].get();
         assert!((1000..10_000).contains(&left), "{left}");
     }
@@ -400,22 +429,105 @@ mod tests {
     fn what_leaves_a_buffer_after_a_repair_is_no_user() {
         let mut it = Bandwidth::default();
         let told = Rates::even([NODE], rate(10_000).unwrap());
-        it.heard(NODE, counters(1000, 0, 0));
+        hear(&mut it, NODE, counters(1000, 0, 0));
         // 10,000 bytes of a repair are handed over in a second. Half of them, with headers, leave in the next one.
-        it.heard(NODE, counters(2000, 5_300, 10_000));
-        it.heard(NODE, counters(3000, 10_000, 10_000));
+        hear(&mut it, NODE, counters(2000, 5_300, 10_000));
+        hear(&mut it, NODE, counters(3000, 10_000, 10_000));
         assert_eq!(it.idle(&told), told);
         // Then somebody else sends.
-        it.heard(NODE, counters(4000, 20_000, 10_000));
+        hear(&mut it, NODE, counters(4000, 20_000, 10_000));
         assert!(it.idle(&told).up[&NODE].get() < 8000);
+    }
+
+    /// Bytes that something has moved by now which moves `rate` bytes a second between these times, in milliseconds.
+    fn moved(rate: u64, (from, to): (u64, u64), now_ms: u64) -> u64 {
+        (now_ms.clamp(from, to) - from) * rate / 1000
+    }
+
+    /// Interface and disk have carried this in each direction, and background work was a part of it.
+    fn both_ways(at_ms: u64, carried: u64, part: u64) -> Counters {
+        Counters {
+            at_ms,
+            link: Some(LinkCounters { sent: carried, received: carried, speed: None }),
+            disk: Some((carried, carried)),
+            disk_busy_ms: None,
+            background: Moved { sent: part, received: part, read: part, written: part },
+        }
+    }
+
+    #[test]
+    fn agents_that_share_a_link_and_a_disk_do_not_take_each_others_repairs_for_users() {
+        let mut it = Bandwidth::default();
+        let [one, two, apart] = [1, 2, 3].map(NodeId);
+        for (node, host) in [(one, 1), (two, 1), (apart, 2)] {
+            it.placed(node, place(host));
+        }
+        // Both repair for a while; the second one is killed while it does. Users move 10,000 bytes a second everywhere.
+        let of_one = |now_ms| moved(20_000, (10_000, 20_000), now_ms);
+        let of_two = |now_ms| moved(40_000, (5000, 29_300), now_ms);
+        let users = |now_ms: u64| now_ms * 10;
+        let host = |now_ms| users(now_ms) + (of_one(now_ms) + of_two(now_ms)) * 106 / 100;
+        let mut off = BTreeMap::new();
+        for s in 1..60_u64 {
+            // Heartbeats come a little late, and agents have clocks of their own.
+            let late_ms = [0, 130, 40, 210][s as usize % 4];
+            let (first, second) = (1000 * s + late_ms, 1000 * s + 700 - late_ms);
+            it.heard(one, both_ways(first, host(first), of_one(first)), first);
+            it.heard(apart, both_ways(first, users(first), 0), first);
+            if second < 29_300 {
+                it.heard(two, both_ways(second + 77_000, host(second), of_two(second)), second);
+            }
+            if s > 2 {
+                let off_by = |node: NodeId| {
+                    let off_by = |way| it.nodes[&node].users(way).unwrap().abs_diff(10_000);
+                    (0..4).map(off_by).max().unwrap()
+                };
+                off.insert(s, [one, two, apart].map(off_by));
+            }
+        }
+        let most =
+            |from: u64, to: u64, node: usize| off.range(from..to).map(|(_, of)| of[node]).max().unwrap();
+        assert!(most(3, 60, 2) < 100, "a host of its own: {off:?}");
+        assert!(most(3, 5, 0) < 100 && most(15, 20, 0) < 1000 && most(15, 20, 1) < 1000, "{off:?}");
+        assert!(most(25, 29, 1) < 1000 && most(50, 60, 0) < 1000, "{off:?}");
+        // A repair that has just begun or ended is not told yet: at most its bytes of a second, smoothed.
+        assert!(most(3, 60, 0) < 13_000 && most(3, 29, 1) < 13_000, "{off:?}");
+    }
+
+    #[test]
+    fn an_agent_that_comes_or_is_forgotten_hides_no_users() {
+        let (mut it, mut most) = (Bandwidth::default(), 0);
+        let [here, guest] = [1, 2].map(NodeId);
+        it.placed(here, place(1));
+        it.placed(guest, place(2));
+        for s in 1..40_u64 {
+            let now_ms = 1000 * s;
+            let repaired = 100_000 * (s.clamp(10, 19) - 10);
+            let carried = 10_000 * s + repaired * 106 / 100;
+            match s {
+                // It does much where it is.
+                1..10 => it.heard(guest, both_ways(now_ms, s << 32, s << 32), now_ms),
+                10..20 => {
+                    it.placed(guest, place(1));
+                    it.heard(guest, both_ways(now_ms, carried, (10 << 32) + repaired), now_ms);
+                }
+                _ => it.forget(guest),
+            }
+            it.heard(here, both_ways(now_ms, carried, 0), now_ms);
+            if s > 2 {
+                let off_by = |way| it.nodes[&here].users(way).unwrap().abs_diff(10_000);
+                most = (0..4).map(off_by).fold(most, u64::max);
+            }
+        }
+        assert!(most < 100, "{most}");
     }
 
     #[test]
     fn a_capacity_comes_from_the_best_source() {
         let mut it = Bandwidth::default();
         let none = Rates::default();
-        it.heard(NODE, counters(1000, 0, 0));
-        it.heard(NODE, counters(2000, 500, 0));
+        hear(&mut it, NODE, counters(1000, 0, 0));
+        hear(&mut it, NODE, counters(2000, 500, 0));
         assert!(it.is_open(&none, NODE));
         assert_eq!(it.idle(&none), none, "a link that carried little may carry more");
         it.measured([(NODE, Measured { up: rate(8000), down: rate(4000) })].into(), BTreeMap::new());
@@ -423,7 +535,7 @@ mod tests {
         let source = |it: &Bandwidth, told: &Rates| it.known(told).links[0].capacity.unwrap();
         assert_eq!(source(&it, &none), (8000, RateSource::Measured));
         assert_eq!(it.idle(&none).down[&NODE], rate(4000).unwrap());
-        it.heard(NODE, counters(3000, 9500, 9000));
+        hear(&mut it, NODE, counters(3000, 9500, 9000));
         assert_eq!(source(&it, &none), (9000, RateSource::Seen));
         let told = Rates::even([NODE], rate(7000).unwrap());
         assert_eq!(source(&it, &told), (7000, RateSource::Set));
@@ -435,19 +547,19 @@ mod tests {
     fn a_link_that_users_took_part_of_is_measured_again() {
         let (mut it, none) = (Bandwidth::default(), Rates::default());
         let mib = |count: u64| count << 20;
-        it.heard(NODE, counters(1000, 0, 0));
+        hear(&mut it, NODE, counters(1000, 0, 0));
         assert!(!it.is_busy(NODE), "nothing is known");
-        it.heard(NODE, counters(2000, mib(3), 0));
+        hear(&mut it, NODE, counters(2000, mib(3), 0));
         assert!(it.is_busy(NODE));
         let measured = |up| [(NODE, Measured { up: rate(up), down: rate(up) })].into();
         it.measured(measured(mib(3)), BTreeMap::new());
         assert!(it.is_open(&none, NODE) && it.is_busy(NODE));
-        it.heard(NODE, counters(32_000, mib(3), 0));
+        hear(&mut it, NODE, counters(32_000, mib(3), 0));
         assert!(it.is_open(&none, NODE) && !it.is_busy(NODE), "they have ended");
         it.measured(measured(mib(6)), BTreeMap::new());
         assert!(!it.is_open(&none, NODE));
         // A little of a fast link does not matter.
-        it.heard(NODE, counters(33_000, mib(4), 0));
+        hear(&mut it, NODE, counters(33_000, mib(4), 0));
         it.measured(measured(mib(1000)), BTreeMap::new());
         assert!(!it.is_open(&none, NODE) && !it.is_busy(NODE));
     }
@@ -466,7 +578,7 @@ mod tests {
             (read, written, busy_ms) = (read + users + repair, written + 1000, busy_ms + busy);
             let background = Moved { read: at * repair, written: at * 1000, ..Moved::default() };
             let (disk, disk_busy_ms) = (Some((read, written)), Some(busy_ms));
-            it.heard(NODE, Counters { at_ms: at * 1000, link: None, disk, disk_busy_ms, background });
+            hear(it, NODE, Counters { at_ms: at * 1000, link: None, disk, disk_busy_ms, background });
         };
         // It carries little, and could carry more.
         (1..3).for_each(|at| second(&mut it, at, 0, 4000, 500));
@@ -495,9 +607,9 @@ mod tests {
         let told = Rates { rack_up: of_rack(20_000), ..Rates::even(nodes, rate(10_000).unwrap()) };
         // Nodes 2 and 3 are agents of one host.
         for (node, host) in nodes.into_iter().zip([1, 2, 2]) {
-            it.placed(node, RackId(0), [10, 0, 0, host].into());
-            it.heard(node, counters(1000, 0, 0));
-            it.heard(node, counters(2000, 2000, 0));
+            it.placed(node, place(host));
+            hear(&mut it, node, counters(1000, 0, 0));
+            hear(&mut it, node, counters(2000, 2000, 0));
         }
         let left = |it: &Bandwidth, told: &Rates| it.idle(told).rack_up[&RackId(0)].get();
         assert_eq!(left(&it, &told), 16_000);
@@ -508,7 +620,7 @@ mod tests {
         let rack = known.iter().find(|link| link.end == LinkEnd::Rack(RackId(0))).unwrap();
         assert_eq!((rack.capacity, rack.foreground), (Some((20_000, RateSource::Set)), Some(4000)));
         // The users of node 1 have ended. What is left of them is noise.
-        it.heard(NodeId(1), counters(12_000, 2000, 0));
+        hear(&mut it, NodeId(1), counters(12_000, 2000, 0));
         assert_eq!(left(&it, &told), 18_000);
     }
 

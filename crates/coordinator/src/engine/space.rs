@@ -66,7 +66,7 @@ impl Medium {
     }
 }
 
-/// The nodes that share a file system with another one: what its device carries for one of them says nothing of the others.
+/// The nodes that share a file system with another one. Planners would take what its device carries for that of each of them.
 pub fn sharers(members: &Members) -> BTreeSet<NodeId> {
     let mut media: BTreeMap<Medium, Vec<NodeId>> = BTreeMap::new();
     for (id, member) in members.iter() {
