@@ -9,6 +9,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::many::{Disks, LostBlock, Planned, Scene};
+use kintsu_plan::traffic::Loads;
 use kintsu_plan::{DamagedStripe, Layout, LayoutKind, Link, Node, Rates, StripeView, Topology};
 use rand::RngExt;
 
@@ -125,15 +126,10 @@ pub struct Fluid {
 
 impl Fluid {
     /// Starts a repair.
-    pub fn start(&mut self, planned: &Planned) {
-        let bytes = planned.bytes as f64;
-        let mut left: BTreeMap<Link, f64> = BTreeMap::new();
-        for (from, to, part) in planned.sends() {
-            for link in [Link::NodeUp(from), Link::NodeDown(to), Link::DiskRead(from)] {
-                *left.entry(link).or_default() += part * bytes;
-            }
-        }
-        left.insert(Link::DiskWrite(planned.requestor), bytes);
+    pub fn start(&mut self, topology: &Topology, planned: &Planned) {
+        let mut loads = Loads::default();
+        planned.load(topology, planned.bytes, &mut loads);
+        let left = loads.iter().map(|(link, bytes)| (link, bytes as f64)).collect();
         self.repairs.push((planned.stripe, left));
     }
 
@@ -193,7 +189,7 @@ mod tests {
             let scene = scene(&topology, &idle.disks, &[]);
             let planned = scheduler(name).unwrap().plan(&scene, &mut History::default(), &lost(&stripes));
             let mut fluid = Fluid::default();
-            fluid.start(planned[0].as_ref().unwrap());
+            fluid.start(&topology, planned[0].as_ref().unwrap());
             for second in 1..seconds {
                 assert_eq!(fluid.pass(1.0, &idle), [], "{name} after {second} s");
             }
@@ -213,7 +209,7 @@ mod tests {
         let scene = scene(&topology, &idle.disks, &[]);
         let planned = scheduler("ecpipe").unwrap().plan(&scene, &mut History::default(), &lost(&stripes));
         let mut fluid = Fluid::default();
-        fluid.start(planned[0].as_ref().unwrap());
+        fluid.start(&topology, planned[0].as_ref().unwrap());
         let done = [fluid.pass(99.0, &idle), fluid.pass(2.0, &idle)].concat();
         assert_eq!(done, [StripeId(0)]);
     }

@@ -99,7 +99,7 @@ pub fn in_phases(
         }
         waiting = left.iter().map(place).collect();
         for repair in repairs {
-            fluid.start(&repair.planned);
+            fluid.start(&topology, &repair.planned);
             // It gets no other block of the stripe.
             stripes[repair.planned.stripe.0 as usize].barred.insert(repair.planned.requestor);
         }
@@ -196,7 +196,7 @@ fn storage() -> Result<Vec<Judged>> {
             history.seed = seed;
             let mut fluid = Fluid::default();
             for planned in scheduler(name)?.plan(&scene, &mut history, &lost(&stripes)) {
-                fluid.start(&planned?);
+                fluid.start(&topology, &planned?);
             }
             let mut clock = 0.0;
             while !fluid.is_idle() {

@@ -97,16 +97,8 @@ fn next(desk: &mut Desk<'_>, lost: &LostBlock<'_>) -> Result<(Planned, f64), Pla
 
 /// When the nodes of a repair would be done with it and all that they have.
 fn seconds(desk: &Desk<'_>, planned: &Planned) -> f64 {
-    let bytes = planned.bytes as f64;
-    let mut extra: BTreeMap<usize, f64> = BTreeMap::new();
-    for (from, to, part) in planned.sends() {
-        let (Some(from), Some(to)) = (desk.number(from), desk.number(to)) else { continue };
-        *extra.entry(desk.up(from)).or_default() += part * bytes;
-        *extra.entry(desk.read(from)).or_default() += part * bytes;
-        *extra.entry(desk.down(to)).or_default() += part * bytes;
-    }
-    extra.extend(desk.number(planned.requestor).map(|node| (desk.write(node), bytes)));
-    extra.into_iter().map(|(link, more)| desk.time(link, more)).fold(0.0, f64::max)
+    let of_nodes = desk.parts(planned).into_iter().filter(|(link, _)| *link < desk.rack_up(0));
+    desk.done(of_nodes, planned.bytes as f64)
 }
 
 /// When each sender of a repair should be done, once the loads of the repair are on the desk: when the sender and

@@ -12,10 +12,10 @@ use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 
 use super::recovery::DamagedStripe;
 use super::scene::{LostBlock, Planned, Route, Scene};
-use crate::optimal::{SharedTree, candidates};
+use crate::optimal::{SharedTree, candidates, ways};
 use crate::repair::any_will_do;
 use crate::stripe::place::{Verdict, verdict};
-use crate::traffic::Link;
+use crate::traffic::{Link, Way};
 use crate::{Node, PlanError};
 
 /// The nodes that can repair a block: any `k` of `helpers`.
@@ -35,34 +35,10 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// What goes along the tree: sender, receiver and blocks. The nodes `also` get other blocks
-    /// ([`SharedTree::sends`]).
-    pub fn sends(&self, also: &[usize]) -> Vec<(usize, usize, f64)> {
-        let mut sends: Vec<(usize, usize, f64)> =
-            self.edges.iter().map(|(from, to)| (*from, *to, 1.0)).collect();
-        if also.is_empty() {
-            return sends;
-        }
-        let parent = |node: usize| self.edges.iter().find(|(from, _)| *from == node).map(|(_, to)| *to);
-        let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
-        for (from, _) in &self.edges {
-            let way = std::iter::successors(Some(*from), |node| parent(*node));
-            way.take(self.edges.len()).for_each(|node| *sizes.entry(node).or_default() += 1);
-        }
-        let blocks = also.len() + 1;
-        for (from, _, count) in &mut sends {
-            *count = sizes.get(from).copied().unwrap_or(1).min(blocks) as f64;
-        }
-        let tops: Vec<usize> = (0..sends.len()).filter(|at| sends[*at].1 == self.requestor).collect();
-        let center = match tops[..] {
-            [top] if sizes.get(&sends[top].0).is_some_and(|size| *size >= blocks) => {
-                sends[top].2 = 1.0;
-                sends[top].0
-            }
-            _ => self.requestor,
-        };
-        sends.extend(also.iter().map(|node| (center, *node, 1.0)));
-        sends
+    /// Tells `add` what is sent, read and written along the tree, in blocks ([`SharedTree::ways`]). The nodes `also` get other
+    /// blocks.
+    pub fn ways(&self, also: &[usize], add: impl FnMut(Way<usize>, usize)) {
+        ways(self.edges.iter().copied(), self.requestor, also, add);
     }
 }
 
@@ -429,53 +405,65 @@ impl<'a> Desk<'a> {
         self.given.entry(lost.stripe.view.id).or_default().push((lost.block, number));
     }
 
+    /// The links that something passes.
+    fn passed(&self, way: Way<usize>) -> impl Iterator<Item = usize> + use<> {
+        let links = match way {
+            Way::Read(node) => [Some(self.read(node)), None, None, None],
+            Way::Write(node) => [Some(self.write(node)), None, None, None],
+            Way::Between(from, to) => {
+                let across = self.racked && self.rack[from] != self.rack[to];
+                let out = across.then(|| self.rack_up(self.rack[from]));
+                let into = across.then(|| self.rack_down(self.rack[to]));
+                [Some(self.up(from)), Some(self.down(to)), out, into]
+            }
+        };
+        links.into_iter().flatten()
+    }
+
+    /// The links that a planned repair passes, each once or more often, with bytes for each byte of the block.
+    pub fn parts(&self, planned: &Planned) -> Vec<(usize, f64)> {
+        let numbered = |way: Way| {
+            Some(match way {
+                Way::Read(node) => Way::Read(self.number(node)?),
+                Way::Between(from, to) => Way::Between(self.number(from)?, self.number(to)?),
+                Way::Write(node) => Way::Write(self.number(node)?),
+            })
+        };
+        let mut parts = Vec::new();
+        for (way, part) in planned.ways() {
+            let links = numbered(way).into_iter().flat_map(|way| self.passed(way));
+            parts.extend(links.map(|link| (link, part)));
+        }
+        parts
+    }
+
+    /// Seconds until the links with these parts of `bytes` have carried them and all that they had before.
+    pub fn done(&self, parts: impl IntoIterator<Item = (usize, f64)>, bytes: f64) -> f64 {
+        let mut more: BTreeMap<usize, f64> = BTreeMap::new();
+        parts.into_iter().for_each(|(link, part)| *more.entry(link).or_default() += part * bytes);
+        more.into_iter().map(|(link, more)| self.time(link, more)).fold(0.0, f64::max)
+    }
+
     /// Adds the loads of a planned repair, of which `bytes` of the block are left to do.
     pub fn carry(&mut self, planned: &Planned, bytes: f64) {
-        let mut sent: Vec<(usize, f64)> = Vec::new();
-        for (from, to, part) in planned.sends() {
-            let (Some(from), Some(to)) = (self.number(from), self.number(to)) else { continue };
-            self.send(from, to, part * bytes);
-            sent.push((from, part * bytes));
-        }
-        for (from, bytes) in sent {
-            let read = self.read(from);
-            self.load[read] += bytes;
-        }
-        if let Some(write) = self.number(planned.requestor).map(|node| self.write(node)) {
-            self.load[write] += bytes;
+        for (link, part) in self.parts(planned) {
+            self.load[link] += part * bytes;
         }
     }
 
     /// Adds the loads of a tree that carries `bytes` of each block. The nodes `also` get other blocks along it.
     pub fn carry_tree(&mut self, tree: &Tree, also: &[usize], bytes: f64) {
-        if !also.is_empty() {
-            tree.sends(also).into_iter().for_each(|(from, to, blocks)| self.send(from, to, blocks * bytes));
-        }
-        for &(from, to) in &tree.edges {
-            if also.is_empty() {
-                self.send(from, to, bytes);
-            }
-            let read = self.read(from);
-            self.load[read] += bytes;
-        }
-        for node in also.iter().copied().chain([tree.requestor]) {
-            let write = self.write(node);
-            self.load[write] += bytes;
-        }
+        tree.ways(also, |way, blocks| {
+            self.passed(way).for_each(|link| self.load[link] += blocks as f64 * bytes);
+        });
     }
 
     /// The links that such a tree loads, with how much.
     pub fn links_of(&self, tree: &Tree, also: &[usize], bytes: f64) -> Vec<(usize, f64)> {
         let mut links = Vec::with_capacity(4 * tree.edges.len());
-        for (from, to, blocks) in tree.sends(also) {
-            links.extend([(self.up(from), blocks * bytes), (self.down(to), blocks * bytes)]);
-            if self.racked && self.rack[from] != self.rack[to] {
-                let (up, down) = (self.rack_up(self.rack[from]), self.rack_down(self.rack[to]));
-                links.extend([(up, blocks * bytes), (down, blocks * bytes)]);
-            }
-        }
-        links.extend(tree.edges.iter().map(|(from, _)| (self.read(*from), bytes)));
-        links.extend(also.iter().chain([&tree.requestor]).map(|node| (self.write(*node), bytes)));
+        tree.ways(also, |way, blocks| {
+            links.extend(self.passed(way).map(|link| (link, blocks as f64 * bytes)));
+        });
         links.sort_unstable_by_key(|(link, _)| *link);
         links.dedup_by(|more, kept| {
             let same = more.0 == kept.0;
@@ -490,18 +478,7 @@ impl<'a> Desk<'a> {
     /// Adds the load of bytes from one node to another.
     pub fn carry_between(&mut self, from: NodeId, to: NodeId, bytes: f64) {
         if let (Some(from), Some(to)) = (self.number(from), self.number(to)) {
-            self.send(from, to, bytes);
-        }
-    }
-
-    fn send(&mut self, from: usize, to: usize, bytes: f64) {
-        let (up, down) = (self.up(from), self.down(to));
-        self.load[up] += bytes;
-        self.load[down] += bytes;
-        if self.racked && self.rack[from] != self.rack[to] {
-            let (up, down) = (self.rack_up(self.rack[from]), self.rack_down(self.rack[to]));
-            self.load[up] += bytes;
-            self.load[down] += bytes;
+            self.passed(Way::Between(from, to)).for_each(|link| self.load[link] += bytes);
         }
     }
 

@@ -182,6 +182,15 @@ fn blocks_of_one_stripe_share_their_trees_and_the_least_is_sent() {
         for planned in planned.iter().filter(|planned| !planned.also.is_empty()) {
             let sent: f64 = planned.sends().iter().map(|(_, _, part)| part).sum();
             assert!((sent - (k + 1.0)).abs() < 1e-9, "{planned:?}");
+            // Each helper reads its block once, and both new blocks are written.
+            let mut loads = Loads::default();
+            planned.load(&topology, planned.bytes, &mut loads);
+            let of = |disk: fn(&Link) -> bool| -> f64 {
+                let bytes = loads.iter().filter(|(link, _)| disk(link)).map(|(_, bytes)| bytes);
+                bytes.sum::<u64>() as f64 / planned.bytes as f64
+            };
+            assert_eq!(of(|link| matches!(link, Link::DiskRead(_))), k, "{planned:?}");
+            assert_eq!(of(|link| matches!(link, Link::DiskWrite(_))), 2.0, "{planned:?}");
             pairs += 1;
         }
         assert_eq!(pairs, stripes.iter().filter(|stripe| stripe.lost.len() == 2).count());

@@ -132,22 +132,16 @@ pub fn loads(
         for tree in &assignment.trees {
             let part =
                 (u128::from(bytes) * u128::from(tree.share)).div_ceil(u128::from(period.max(1))) as u64;
-            tree.sends(*requestor, also)
-                .into_iter()
-                .for_each(|(from, to, sums)| add(Way::Between(from, to), part * sums as u64));
-            tree.parents.keys().for_each(|node| add(Way::Read(*node), part));
+            tree.ways(*requestor, also).into_iter().for_each(|(way, blocks)| add(way, part * blocks as u64));
         }
     }
     for (block, requestor) in requestors {
         let bytes = bytes_of(block);
-        add(Way::Write(requestor), bytes);
         if let Some(tree) = assignment.own_trees.get(&block) {
-            tree.sends(requestor, &[])
-                .into_iter()
-                .for_each(|(from, to, sums)| add(Way::Between(from, to), bytes * sums as u64));
-            tree.parents.keys().for_each(|node| add(Way::Read(*node), bytes));
+            tree.ways(requestor, &[]).into_iter().for_each(|(way, blocks)| add(way, bytes * blocks as u64));
         }
         if !assignment.has_trees() {
+            add(Way::Write(requestor), bytes);
             let mut chain: Vec<NodeId> = assignment.helpers.iter().copied().collect();
             chain
                 .sort_by_key(|node| (topology.rack(*node) == topology.rack(requestor), topology.rack(*node)));
