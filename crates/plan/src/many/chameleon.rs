@@ -160,6 +160,7 @@ pub(super) fn all(
         waiting = phase.left;
         // What was under way is done before the next phase.
         desk.load.fill(0.0);
+        desk.fixed.fill(0.0);
         idle = true;
     }
     let twice = || PlanError::Invalid {

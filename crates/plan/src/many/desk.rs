@@ -43,6 +43,7 @@ impl Tree {
 }
 
 /// Nodes, idle bandwidth and loads.
+#[derive(Clone)]
 pub(super) struct Desk<'a> {
     pub scene: Scene<'a>,
     pub ids: Vec<NodeId>,
@@ -54,6 +55,10 @@ pub(super) struct Desk<'a> {
     pub pace: Vec<f64>,
     /// Bytes by link, assigned and not done.
     pub load: Vec<f64>,
+    /// The part of it that no plan changes: what was under way before, and later what [`Desk::overlook`] adds.
+    pub fixed: Vec<f64>,
+    /// Links that need longer than this for their fixed part, in seconds, are overlooked.
+    limit: f64,
     /// What new blocks may take of each node, in bytes; 0 for a node that cannot get any.
     room: Vec<u64>,
     /// The nodes that may get blocks, ascending.
@@ -109,6 +114,8 @@ impl<'a> Desk<'a> {
             getters: (0..ids.len()).filter(|node| room[*node] > 0).collect(),
             room,
             load: vec![0.0; 4 * ids.len() + 2 * racks.len()],
+            fixed: Vec::new(),
+            limit: f64::INFINITY,
             groups,
             numbers: numbers(&ids),
             pace: Vec::new(),
@@ -124,6 +131,7 @@ impl<'a> Desk<'a> {
                 desk.load[number] += *bytes as f64;
             }
         }
+        desk.fixed.clone_from(&desk.load);
         desk
     }
 
@@ -181,6 +189,16 @@ impl<'a> Desk<'a> {
         3 * self.ids.len() + node
     }
 
+    /// Whether this is the uplink of a node, or its disk, reading.
+    pub fn sends(&self, link: usize) -> bool {
+        link < self.down(0) || (self.read(0)..self.write(0)).contains(&link)
+    }
+
+    /// Whether this is a disk.
+    pub fn is_disk(&self, link: usize) -> bool {
+        (self.read(0)..self.rack_up(0)).contains(&link)
+    }
+
     /// The uplink of a rack.
     pub fn rack_up(&self, rack: usize) -> usize {
         4 * self.ids.len() + rack
@@ -194,6 +212,11 @@ impl<'a> Desk<'a> {
     /// Seconds until a link has carried what it was given and `more` bytes.
     pub fn time(&self, link: usize, more: f64) -> f64 {
         (self.load[link] + more) * self.pace[link]
+    }
+
+    /// The same without the fixed part of what it was given.
+    pub fn own_time(&self, link: usize, more: f64) -> f64 {
+        (self.load[link] - self.fixed[link] + more) * self.pace[link]
     }
 
     /// Seconds until a node has received and written what it was given and `more` bytes.
@@ -444,6 +467,12 @@ impl<'a> Desk<'a> {
         more.into_iter().map(|(link, more)| self.time(link, more)).fold(0.0, f64::max)
     }
 
+    /// Whether a planned repair passes links that still have to carry what was under way, or disks that may be slow.
+    pub fn meets_others(&self, planned: &Planned) -> bool {
+        let counts = |link: usize| self.fixed[link] > 0.0 || self.is_disk(link);
+        self.parts(planned).into_iter().any(|(link, _)| self.pace[link] > 0.0 && counts(link))
+    }
+
     /// Adds the loads of a planned repair, of which `bytes` of the block are left to do.
     pub fn carry(&mut self, planned: &Planned, bytes: f64) {
         for (link, part) in self.parts(planned) {
@@ -508,9 +537,34 @@ impl<'a> Desk<'a> {
         self.room.iter().all(|room| *room == 0 || *room >= bytes)
     }
 
-    /// Seconds until every link has carried its load.
+    /// From now on the fixed part is all that links were given so far, and the `prescribed` bytes that each will be given. Links that
+    /// need more than `limit` seconds for it are overlooked: plans are not judged by how long these take in any case.
+    pub fn overlook(&mut self, limit: f64, prescribed: &[f64]) {
+        self.limit = limit;
+        let all = self.load.iter().zip(prescribed).map(|(load, prescribed)| load + prescribed);
+        self.fixed = all.collect();
+    }
+
+    /// Whether a link is overlooked.
+    pub fn is_overlooked(&self, link: usize) -> bool {
+        self.fixed[link] * self.pace[link] > self.limit
+    }
+
+    /// Of an overlooked link the part of the fixed time that is beyond the limit.
+    pub fn beyond_limit(&self, link: usize) -> f64 {
+        1.0 - self.limit / (self.fixed[link] * self.pace[link])
+    }
+
+    /// Seconds until every link has carried its load. Those that are overlooked count by what they got beside the fixed part.
     pub fn seconds(&self) -> f64 {
-        (0..self.load.len()).map(|link| self.time(link, 0.0)).fold(0.0, f64::max)
+        let (mut all, mut beside) = (0.0_f64, 0.0_f64);
+        for link in 0..self.load.len() {
+            match self.is_overlooked(link) {
+                true => beside = beside.max(self.own_time(link, 0.0)),
+                false => all = all.max(self.time(link, 0.0)),
+            }
+        }
+        all + beside
     }
 }
 
