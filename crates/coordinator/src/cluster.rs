@@ -382,7 +382,13 @@ impl Cluster {
         self.bandwidth().idle(&told)
     }
 
-    /// What users leave of disks, where that is known and less than what `rates` has of the node's link.
+    /// The same for schedulers of many repairs, who leave users a part of the links of racks too.
+    pub fn spare_rates(&self) -> Rates {
+        let told = self.told_rates();
+        self.bandwidth().spare(&told)
+    }
+
+    /// What users leave of disks, where that is known and less than what `rates` have of the node's link.
     pub fn disks(&self, rates: &Rates) -> Disks {
         let shared = sharers(&self.members());
         self.bandwidth().disks(rates, |node| !shared.contains(&node))

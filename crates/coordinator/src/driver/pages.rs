@@ -100,7 +100,8 @@ pub async fn page(
         let first = place == PageStart::default();
         let snapshot = meta.snapshot()?;
         let Found { due, next } = fill(&worker, &snapshot, &down, &source, place, &order)?;
-        let (topology, readable) = worker.nodes();
+        let (mut topology, readable) = worker.nodes();
+        topology.rates = worker.spare_rates();
         let topology = order.narrow(topology);
         let slow = worker.slow_nodes().now(worker.now_ms());
         let whole = first && next.is_none();
@@ -146,7 +147,8 @@ pub async fn plan_again(
                 due.extend(search.due(id, stripe, blocks)?);
             }
         }
-        let (topology, readable) = worker.nodes();
+        let (mut topology, readable) = worker.nodes();
+        topology.rates = worker.spare_rates();
         let topology = order.narrow(topology);
         let slow = worker.slow_nodes().now(worker.now_ms());
         let (disks, underway) = (worker.disks(&topology.rates), underway(&worker, &due));

@@ -205,7 +205,7 @@ pub fn plan_again(cluster: &Arc<Cluster>) {
     };
     let waiting = |queue: &crate::engine::repair::Queue, id: RepairJobId| !queue.waiting(id).is_empty();
     let waits = jobs.iter().any(|(id, _)| waiting(&cluster.queue(), *id));
-    let rates = cluster.rates();
+    let rates = cluster.spare_rates();
     let idle = rates.known().chain(cluster.disks(&rates).known()).collect();
     if !cluster.phases().tick(cluster.now_ms(), idle, waits) {
         return;

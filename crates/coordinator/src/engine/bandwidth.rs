@@ -8,18 +8,19 @@
 //! foreground of the whole, and planners do not know that these links are one. What agents of one host send each other does not pass
 //! the interface, but counts as background: users there seem to take that much less than they do.
 //!
-//! The capacity of a disk is the most that it read and wrote together while it was busy all the time. A disk that was never
-//! busy all the time has no known capacity: it may carry more than was ever seen. A disk that serves many requests at once
-//! may carry more than its capacity says, which is seen when repairs give it more to do.
+//! The capacity of a disk is the most that it read and wrote together while background work kept it busy all the time. Users may
+//! do so with small requests that say nothing of what it can carry. A disk that was never busy all the time has no known capacity: it
+//! may carry more than was ever seen. A disk that serves many requests at once may carry more than its capacity says, which is
+//! seen when repairs give it more to do.
 //!
-//! Nobody counts what passes the links of racks. What users take of them is bounded by what they take of the nodes' links,
-//! and planners get what that leaves. It is near the truth where clients are in no rack, and too much where they are in the racks
-//! of the nodes that they talk to.
+//! Nobody counts what passes the links of racks. What users take of them is bounded by what they take of the nodes' links
+//! ([`Bandwidth::spare`]). That is near the truth where clients are in no rack, and too much where they are in the racks
+//! of the nodes that they talk to. So only the schedulers of many repairs get it, and nothing is limited or expected by it.
 //!
 //! Invariants: a link or disk whose capacity is not known has no rate, so it counts as unlimited; one that has a rate keeps
-//! at least a tenth of it, however busy users are.
+//! at least a tenth of it, however busy users are, and the link of a rack half.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 
@@ -45,8 +46,13 @@ const BUFFERED_MS: f64 = 10_000.0;
 const WITH_HEADERS: f64 = 1.06;
 /// A disk that had requests for this part of the time had work all the time.
 const BUSY: f64 = 0.9;
+/// Background work had the disk if it told of this part of what the disk carried: at least half, and not much more than all, as
+/// when it reads what is still in memory.
+const OF_BACKGROUND: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 /// This part of a capacity is left to background work.
 const LEAST_LEFT: u64 = 10;
+/// The same for the link of a rack.
+const LEAST_LEFT_OF_RACKS: u64 = 2;
 
 /// A link that never carried this many bytes a second is no busy one.
 const QUIET: u64 = 1 << 20;
@@ -136,6 +142,13 @@ impl Bandwidth {
         self.racks = racks;
     }
 
+    /// These nodes are down: they have no users any more.
+    pub fn down(&mut self, nodes: &BTreeSet<NodeId>) {
+        for (_, links) in self.nodes.iter_mut().filter(|(node, _)| nodes.contains(node)) {
+            links.foreground = [None; 4];
+        }
+    }
+
     /// A node is forgotten.
     pub fn forget(&mut self, node: NodeId) {
         self.nodes.remove(&node);
@@ -162,12 +175,28 @@ impl Bandwidth {
         })
     }
 
-    /// What users leave of every link whose capacity is known.
+    /// What users leave of every link whose capacity is known. Links of racks count as idle.
     pub fn idle(&self, told: &Rates) -> Rates {
         self.left(told, true, |_| true)
     }
 
-    /// The same of links that were set, measured or seen to carry that much: what a repair may be expected to get.
+    /// The same, and of the links of racks only what users leave for sure, or half.
+    pub fn spare(&self, told: &Rates) -> Rates {
+        let mut spare = self.idle(told);
+        if spare.rack_up.is_empty() && spare.rack_down.is_empty() {
+            return spare;
+        }
+        let users = self.rack_users();
+        for (way, of) in [(0, &mut spare.rack_up), (1, &mut spare.rack_down)] {
+            for (rack, rate) in of {
+                let users = users.get(rack).map_or(0, |users| users[way]);
+                *rate = left_of(rate.get(), users, LEAST_LEFT_OF_RACKS).unwrap_or(*rate);
+            }
+        }
+        spare
+    }
+
+    /// What [`Bandwidth::idle`] has of links that were set, measured or seen to carry that much: what a repair may be expected to get.
     pub fn sure(&self, told: &Rates) -> Rates {
         self.left(told, true, |source| source != RateSource::Hardware)
     }
@@ -183,8 +212,8 @@ impl Bandwidth {
         let mut disks = Disks::default();
         for (&node, links) in self.nodes.iter().filter(|(node, _)| counts(**node)) {
             let Some((capacity, _)) = links.capacity(None, 2) else { continue };
-            let users = (2..4).filter_map(|way| links.users(way)).sum();
-            let rate = left_of(capacity, users);
+            let users = (2..4).filter_map(|way| links.users(way)).fold(0, u64::saturating_add);
+            let rate = left_of(capacity, users, LEAST_LEFT);
             let slower = |link: Option<&NonZeroU64>| rate.filter(|rate| link.is_some_and(|link| rate < link));
             disks.read.extend(slower(idle.up.get(&node)).map(|rate| (node, rate)));
             disks.write.extend(slower(idle.down.get(&node)).map(|rate| (node, rate)));
@@ -200,20 +229,15 @@ impl Bandwidth {
                     links.capacity(of.get(&node).copied(), way).filter(|(_, source)| counts(*source));
                 if let Some((capacity, _)) = capacity {
                     let users = links.users(way).filter(|_| by_users).unwrap_or(0);
-                    of.extend(left_of(capacity, users).map(|left| (node, left)));
+                    of.extend(left_of(capacity, users, LEAST_LEFT).map(|left| (node, left)));
                 }
             }
         }
-        let users = if by_users { self.rack_users(told) } else { BTreeMap::new() };
-        for (way, of) in [(0, &mut idle.rack_up), (1, &mut idle.rack_down)] {
-            for (&rack, measured) in &self.racks {
-                if let Some(rate) = [measured.up, measured.down][way] {
+        for (&rack, measured) in &self.racks {
+            for (rate, of) in [(measured.up, &mut idle.rack_up), (measured.down, &mut idle.rack_down)] {
+                if let Some(rate) = rate {
                     of.entry(rack).or_insert(rate);
                 }
-            }
-            for (rack, rate) in of {
-                let users = users.get(rack).map_or(0, |users| users[way]);
-                *rate = left_of(rate.get(), users).unwrap_or(*rate);
             }
         }
         idle
@@ -221,20 +245,19 @@ impl Bandwidth {
 
     /// The most that users may take of the links of racks, up and down, in bytes a second: all that they take of the links of
     /// the racks' hosts.
-    fn rack_users(&self, told: &Rates) -> BTreeMap<RackId, [u64; 2]> {
+    fn rack_users(&self) -> BTreeMap<RackId, [u64; 2]> {
         let mut hosts: BTreeMap<(RackId, IpAddr), [u64; 2]> = BTreeMap::new();
         for (node, links) in &self.nodes {
             let Some(place) = self.background.place(*node) else { continue };
             let host = hosts.entry((place.rack, place.address)).or_default();
-            for (way, set) in [told.up.get(node), told.down.get(node)].into_iter().enumerate() {
-                let capacity = links.capacity(set.copied(), way).map_or(0, |(capacity, _)| capacity);
-                host[way] = host[way].max(beyond_noise(capacity, links.users(way).unwrap_or(0)));
+            for (way, most) in host.iter_mut().enumerate() {
+                *most = links.users(way).unwrap_or(0).max(*most);
             }
         }
         let mut racks: BTreeMap<RackId, [u64; 2]> = BTreeMap::new();
         for ((rack, _), [up, down]) in hosts {
             let users = racks.entry(rack).or_default();
-            *users = [users[0] + up, users[1] + down];
+            *users = [users[0].saturating_add(up), users[1].saturating_add(down)];
         }
         racks
     }
@@ -244,7 +267,7 @@ impl Bandwidth {
         let mut links = Vec::new();
         let all = self.nodes.keys().chain(told.up.keys()).chain(told.down.keys());
         let none = NodeLinks::default();
-        for &node in &all.copied().collect::<std::collections::BTreeSet<_>>() {
+        for &node in &all.copied().collect::<BTreeSet<_>>() {
             let of = self.nodes.get(&node).unwrap_or(&none);
             for (way, name) in WAYS.into_iter().enumerate() {
                 let set = [&told.up, &told.down].get(way).and_then(|rates| rates.get(&node)).copied();
@@ -257,9 +280,9 @@ impl Bandwidth {
         }
         let one =
             |end, way, capacity, foreground| KnownLink { end, way, capacity: Some(capacity), foreground };
-        let users = self.rack_users(told);
+        let users = self.rack_users();
         let racks = told.rack_up.keys().chain(told.rack_down.keys()).chain(self.racks.keys());
-        for &rack in &racks.copied().collect::<std::collections::BTreeSet<_>>() {
+        for &rack in &racks.copied().collect::<BTreeSet<_>>() {
             let measured = self.racks.get(&rack).copied().unwrap_or_default();
             let users = users.get(&rack).copied();
             for (way, set, measured, users) in [
@@ -309,7 +332,7 @@ impl NodeLinks {
                 *most = most.max(rate);
             }
         }
-        self.disk = self.disk.max(full_disk(last, counters));
+        self.disk = self.disk.max(full_disk(last, counters, background));
     }
 
     /// What others than background work have carried lately, in bytes a second.
@@ -337,25 +360,21 @@ impl NodeLinks {
     }
 }
 
-/// What users take of a capacity, if it can be told from noise.
-fn beyond_noise(capacity: u64, users: u64) -> u64 {
-    if users.saturating_mul(NOISE) > capacity { users } else { 0 }
+/// What users leave of a capacity: all, if what they take cannot be told from noise, and one `least`th at least.
+fn left_of(capacity: u64, users: u64, least: u64) -> Option<NonZeroU64> {
+    let users = if users.saturating_mul(NOISE) > capacity { users } else { 0 };
+    NonZeroU64::new(capacity.saturating_sub(users).max(capacity / least))
 }
 
-/// What users leave of a capacity.
-fn left_of(capacity: u64, users: u64) -> Option<NonZeroU64> {
-    let users = beyond_noise(capacity, users);
-    NonZeroU64::new(capacity.saturating_sub(users).max(capacity / LEAST_LEFT))
-}
-
-/// What the disk read and wrote between two heartbeats, in bytes a second, if it was busy all the time.
-fn full_disk(last: &Counters, now: &Counters) -> Option<u64> {
+/// What the disk read and wrote between two heartbeats, in bytes a second, if `background` work kept it busy all the time.
+fn full_disk(last: &Counters, now: &Counters, background: Flows) -> Option<u64> {
     let took_ms = now.at_ms.saturating_sub(last.at_ms);
     let busy_ms = now.disk_busy_ms?.checked_sub(last.disk_busy_ms?)?;
     let ((read, written), (read_before, written_before)) = (now.disk?, last.disk?);
     let carried = read.checked_sub(read_before)?.saturating_add(written.checked_sub(written_before)?);
     let was_full = carried > 0 && busy_ms as f64 >= BUSY * took_ms as f64;
-    carried.saturating_mul(1000).checked_div(took_ms).filter(|_| was_full)
+    let by_background = OF_BACKGROUND.contains(&((background[2] + background[3]) / carried as f64));
+    carried.saturating_mul(1000).checked_div(took_ms).filter(|_| was_full && by_background)
 }
 
 /// What interface and disk have carried, by way.
@@ -600,6 +619,29 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_users_keep_busy_with_little_has_no_known_capacity() {
+        let mut it = Bandwidth::default();
+        let mut told =
+            Counters { at_ms: 1000, disk: Some((0, 0)), disk_busy_ms: Some(0), ..Counters::default() };
+        hear(&mut it, NODE, told);
+        // A second in which the disk is busy.
+        let mut carried = |bytes: u64, repair: u64| {
+            told.at_ms += 1000;
+            told.disk = told.disk.map(|(read, written)| (read + bytes, written));
+            told.disk_busy_ms = told.disk_busy_ms.map(|busy_ms| busy_ms + 1000);
+            told.background.read += repair;
+            hear(&mut it, NODE, told);
+            let links = it.known(&Rates::default()).links;
+            links.iter().find(|link| link.way == Way::Read).and_then(|link| link.capacity)
+        };
+        assert_eq!(carried(4000, 0), None, "users read here and there");
+        assert_eq!(carried(4000, 1900), None, "and still do most of the work");
+        assert_eq!(carried(4000, 1 << 30), None, "the repair reads what is in memory");
+        assert_eq!(carried(500_000, 400_000), Some((500_000, RateSource::Seen)));
+        assert_eq!(carried(4000, 3000), Some((500_000, RateSource::Seen)));
+    }
+
+    #[test]
     fn what_users_take_of_nodes_they_may_take_of_racks() {
         let mut it = Bandwidth::default();
         let nodes = [1, 2, 3].map(NodeId);
@@ -611,17 +653,85 @@ mod tests {
             hear(&mut it, node, counters(1000, 0, 0));
             hear(&mut it, node, counters(2000, 2000, 0));
         }
-        let left = |it: &Bandwidth, told: &Rates| it.idle(told).rack_up[&RackId(0)].get();
+        let left = |it: &Bandwidth, told: &Rates| it.spare(told).rack_up[&RackId(0)].get();
         assert_eq!(left(&it, &told), 16_000);
-        assert_eq!(it.capacities(&told).rack_up, told.rack_up);
+        for known in [it.idle(&told), it.sure(&told), it.capacities(&told)] {
+            assert_eq!(known.rack_up, told.rack_up, "nobody counts it");
+        }
         let narrow = Rates { rack_up: of_rack(3000), ..told.clone() };
-        assert_eq!(left(&it, &narrow), 300);
+        assert_eq!(left(&it, &narrow), 1500);
         let known = it.known(&told).links;
         let rack = known.iter().find(|link| link.end == LinkEnd::Rack(RackId(0))).unwrap();
         assert_eq!((rack.capacity, rack.foreground), (Some((20_000, RateSource::Set)), Some(4000)));
-        // The users of node 1 have ended. What is left of them is noise.
+        // The users of node 1 have ended.
         hear(&mut it, NodeId(1), counters(12_000, 2000, 0));
-        assert_eq!(left(&it, &told), 18_000);
+        assert!((17_900..=18_000).contains(&left(&it, &told)), "{}", left(&it, &told));
+        // The other host is dead.
+        it.down(&[2, 3].map(NodeId).into());
+        assert_eq!(left(&it, &told), 20_000);
+    }
+
+    #[test]
+    fn a_little_more_use_of_each_host_is_a_little_more_of_the_rack() {
+        let left = |used: u64| {
+            let mut it = Bandwidth::default();
+            for host in 0..20 {
+                let node = NodeId(u32::from(host));
+                it.placed(node, place(host));
+                hear(&mut it, node, counters(1000, 0, 0));
+                hear(&mut it, node, counters(2000, used, 0));
+            }
+            let nodes = Rates::even((0..20).map(NodeId), rate(10_000).unwrap());
+            let told = Rates { rack_up: [(RackId(0), rate(40_000).unwrap())].into(), ..nodes };
+            it.spare(&told).rack_up[&RackId(0)].get()
+        };
+        // A sixteenth of a host's link is 625.
+        assert_eq!([100, 600, 650].map(left), [40_000, 28_000, 27_000]);
+    }
+
+    #[test]
+    fn repairs_of_other_agents_of_the_host_are_no_users_of_its_rack() {
+        let mut it = Bandwidth::default();
+        let [idle, repairs] = [1, 2].map(NodeId);
+        it.placed(idle, place(1));
+        it.placed(repairs, place(1));
+        for at_ms in [1000, 2000, 3000] {
+            let (repaired, carried) = (at_ms * 5, at_ms * 5 * 106 / 100);
+            hear(&mut it, repairs, counters(at_ms, carried, repaired));
+            hear(&mut it, idle, counters(at_ms, carried, 0));
+        }
+        let nodes = Rates::even([idle, repairs], rate(10_000).unwrap());
+        let told = Rates { rack_up: [(RackId(0), rate(10_000).unwrap())].into(), ..nodes };
+        assert_eq!(it.spare(&told), told);
+    }
+
+    #[test]
+    fn no_number_of_an_agent_is_too_large() {
+        let mut it = Bandwidth::default();
+        for node in [1, 2].map(NodeId) {
+            it.placed(node, place(node.0 as u8));
+            for at_ms in [1000, 2000] {
+                let counted = (at_ms - 1000) * (u64::MAX / 1000);
+                let link = LinkCounters { sent: counted, received: counted, speed: None };
+                let background = Moved { read: counted / 10 * 3, written: counted / 10 * 3, ..Moved::default() };
+                hear(
+                    &mut it,
+                    node,
+                    Counters {
+                        at_ms,
+                        link: Some(link),
+                        disk: Some((counted, counted)),
+                        disk_busy_ms: Some(at_ms),
+                        background,
+                    },
+                );
+            }
+        }
+        let nodes = Rates::even([1, 2].map(NodeId), rate(u64::MAX).unwrap());
+        let told = Rates { rack_up: [(RackId(0), rate(1000).unwrap())].into(), ..nodes };
+        assert_eq!(it.spare(&told).rack_up[&RackId(0)], rate(500).unwrap());
+        assert!(it.known(&told).links.iter().any(|link| link.foreground == Some(u64::MAX)));
+        it.disks(&told, |_| true);
     }
 
     #[test]

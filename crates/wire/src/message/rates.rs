@@ -70,7 +70,7 @@ pub enum RateSource {
     Set,
     /// A short probe measured it.
     Measured,
-    /// It once carried so much; a disk, while it was busy all the time.
+    /// It once carried so much; a disk, while repairs kept it busy all the time.
     Seen,
     /// The hardware negotiated it.
     Hardware,

@@ -37,15 +37,23 @@ impl Phases {
     }
 
     fn have_changed(&self, idle: &Idle) -> bool {
-        let changed = |(link, rate): (&Link, &NonZeroU64)| {
-            self.idle.get(link).is_none_or(|before| {
-                let (now, before) = (rate.get() as f64, before.get() as f64);
-                now > before * CHANGED || before > now * CHANGED
-            })
+        let changed = |link: &Link| match (rate(&self.idle, *link), rate(idle, *link)) {
+            (Some(before), Some(now)) => now > before * CHANGED || before > now * CHANGED,
+            (before, _) => before.is_none(),
         };
-        // A disk that is no longer slower than its node's link has no rate any more.
-        idle.iter().any(changed) || self.idle.keys().any(|link| !idle.contains_key(link))
+        idle.keys().chain(self.idle.keys()).any(changed)
     }
+}
+
+/// What a link or disk has idle, in bytes a second, if that is known. A disk without a rate is not slower than its node's link.
+fn rate(idle: &Idle, link: Link) -> Option<f64> {
+    let with_link = match link {
+        Link::DiskRead(node) => Some(Link::NodeUp(node)),
+        Link::DiskWrite(node) => Some(Link::NodeDown(node)),
+        _ => None,
+    };
+    let rate = idle.get(&link).or_else(|| idle.get(&with_link?));
+    rate.map(|rate| rate.get() as f64)
 }
 
 #[cfg(test)]
@@ -74,5 +82,10 @@ mod tests {
         assert!(phases.tick(101_000, with_disk(), true), "a disk is slow");
         assert!(!phases.tick(121_000, with_disk(), true));
         assert!(phases.tick(141_000, rates(100), true), "it is not any more");
+        let hardly = (Link::DiskRead(NodeId(0)), NonZeroU64::new(85).unwrap());
+        let with_hardly = || rates(100).into_iter().chain([hardly]).collect::<Idle>();
+        assert!(!phases.tick(161_000, with_hardly(), true), "a disk is hardly slower than its link");
+        assert!(!phases.tick(181_000, with_hardly(), false));
+        assert!(!phases.tick(201_000, rates(100), true), "it is not any more");
     }
 }
