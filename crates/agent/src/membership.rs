@@ -374,10 +374,12 @@ async fn expire(shared: Arc<Shared>) {
 async fn standing(shared: Arc<Shared>) -> (DiskUsage, Counters) {
     let look = move || {
         let usage = shared.store.usage().ok();
+        let device = usage.as_ref().and_then(|usage| usage.device);
         let counters = Counters {
             at_ms: shared.started.elapsed().as_millis() as u64,
             link: shared.interface.as_ref().and_then(Interface::counters),
-            disk: usage.as_ref().and_then(|usage| usage.carried),
+            disk: device.map(|device| (device.read, device.written)),
+            disk_busy_ms: device.map(|device| device.busy_ms),
             background: moved(&shared.background),
         };
         let Some(usage) = usage else { return (DiskUsage::default(), counters) };

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use kintsu_code::{Code, Definition};
 use kintsu_dag::{NodeId, StripeId};
+use kintsu_plan::many::Disks;
 use kintsu_plan::{Rates, Recovery, RunId, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::message::{CodeLabel, Label, ObjectLabel};
@@ -37,6 +38,7 @@ use crate::engine::places::Places;
 use crate::engine::quarantine::UnknownLists;
 use crate::engine::rebuild::Rebuild;
 use crate::engine::repair::{Auto, Phases, Queue, RepairSpeeds, SlowNodes};
+use crate::engine::space::sharers;
 use crate::engine::stripe::Stripe;
 use crate::engine::volumes::VolumeLeases;
 use crate::engine::wipe::Wipes;
@@ -378,6 +380,18 @@ impl Cluster {
     pub fn rates(&self) -> Rates {
         let told = self.told_rates();
         self.bandwidth().idle(&told)
+    }
+
+    /// The same for schedulers of many repairs, who leave users a part of the links of racks too.
+    pub fn spare_rates(&self) -> Rates {
+        let told = self.told_rates();
+        self.bandwidth().spare(&told)
+    }
+
+    /// What users leave of disks, where that is known and less than what `rates` have of the node's link.
+    pub fn disks(&self, rates: &Rates) -> Disks {
+        let shared = sharers(&self.members());
+        self.bandwidth().disks(rates, |node| !shared.contains(&node))
     }
 
     /// What links carry whose capacity is known, if no user is busy.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::many::{Disks, History, Loss, LostBlock, SCHEDULERS, Scene, bound, losses, seconds};
+use kintsu_plan::many::{History, Loss, LostBlock, SCHEDULERS, Scene, bound, losses, seconds};
 use kintsu_plan::{
     Comparison, DamagedStripe, Layout, LayoutKind, Method, Rates, StripeView, Topology, even_cluster,
 };
@@ -94,7 +94,7 @@ fn whole_nodes() {
         let stripes: Vec<DamagedStripe> = (0..stripes).map(|stripe| damaged(stripe, nodes)).collect();
         let losses: Vec<Loss> = losses(&topology, &stripes).into_iter().flatten().flatten().collect();
         let common: Vec<NodeId> = (nodes as u32 + 1..2 * nodes as u32 + 1).map(NodeId).collect();
-        let scene = Scene { topology: &topology, disks: &Disks::default(), underway: &[] };
+        let scene = Scene::of(&topology);
         let made = SCHEDULERS[0].plan(&scene, &mut History::default(), &LostBlock::all(&stripes));
         let planned = seconds(&topology, made.iter().flatten());
         let bound = bound(&losses, &common, &topology);

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use kintsu_dag::NodeId;
+use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::many::{
     Disks, History, Loss, LostBlock, Planned, Route, Scene, Scheduler, bound, losses, seconds,
 };
+use kintsu_plan::traffic::{Link, Loads};
 use kintsu_plan::{DamagedStripe, Plan, Topology};
 use serde::Serialize;
 
@@ -68,7 +69,8 @@ pub fn schedule<'a>(
     let topology = without(cluster, failed);
     let network = Network::new(&topology, &options.overheads);
     let narrow = narrow(&topology, options);
-    let mut planner = Planner { topology: &topology, narrow, scheduler, history: History::default() };
+    let disks = options.overheads.disk_rates(&topology);
+    let mut planner = Planner { topology: &topology, narrow, disks, scheduler, history: History::default() };
     let (mut jobs, mut paced, mut loads) = (Vec::new(), Vec::new(), vec![0.0; network.capacity().len()]);
     for window in lost.chunks(WINDOW) {
         let stripes: Vec<DamagedStripe> = window.iter().map(|stripe| cluster.waiting(stripe)).collect();
@@ -170,6 +172,7 @@ struct Planner<'a> {
     topology: &'a Topology,
     /// With only the wanted requestors usable.
     narrow: Topology,
+    disks: Disks,
     scheduler: &'static Scheduler,
     history: History,
 }
@@ -178,9 +181,8 @@ impl Planner<'_> {
     /// The repairs in the order in which they start, each with the number of its stripe. A block that none of the
     /// requestors may get goes to any node.
     fn plan(&mut self, stripes: &[DamagedStripe]) -> Result<Vec<(usize, Planned)>, SimError> {
-        let disks = Disks::default();
         let blocks = LostBlock::all(stripes);
-        let scene = Scene { topology: &self.narrow, disks: &disks, underway: &[] };
+        let scene = Scene { topology: &self.narrow, disks: &self.disks, underway: &[] };
         let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
         let number =
             |lost: &LostBlock<'_>| stripes.iter().position(|stripe| stripe.view.id == lost.stripe.view.id);
@@ -191,11 +193,23 @@ impl Planner<'_> {
                 _ => left.push(*lost),
             }
         }
-        let underway: Vec<(Planned, u64)> =
-            all.iter().map(|(_, planned)| (planned.clone(), planned.bytes)).collect();
-        let scene = Scene { topology: self.topology, disks: &disks, underway: &underway };
-        for (lost, made) in left.iter().zip(self.scheduler.plan(&scene, &mut self.history, &left)) {
-            all.extend(number(lost).zip(Some(made?)));
+        if !left.is_empty() {
+            // They go to any node, but no node gets two blocks of a stripe.
+            let (mut stripes, mut loads) = (stripes.to_vec(), Loads::default());
+            for (at, planned) in &all {
+                planned.load(self.topology, planned.bytes, &mut loads);
+                stripes[*at].barred.extend(planned.goals().into_values());
+            }
+            let again = |lost: &LostBlock<'_>| Some((number(lost)?, lost.block));
+            let left: Vec<(usize, BlockIndex)> = left.iter().filter_map(again).collect();
+            let of = |(at, block): &(usize, BlockIndex)| LostBlock { stripe: &stripes[*at], block: *block };
+            let blocks: Vec<LostBlock<'_>> = left.iter().map(of).collect();
+            let underway: Vec<(Link, u64)> = loads.iter().collect();
+            let scene = Scene { topology: self.topology, disks: &self.disks, underway: &underway };
+            let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
+            for ((at, _), made) in left.iter().zip(made) {
+                all.push((*at, made?));
+            }
         }
         all.retain(|(_, planned)| !matches!(planned.route, Route::With(_)));
         all.sort_by_key(|(_, planned)| planned.turn);

@@ -1,6 +1,11 @@
 //! The overheads of moving a slice.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use kintsu_dag::NodeId;
 use kintsu_plan::traffic::Disks;
+use kintsu_plan::{Topology, many};
 use serde::{Deserialize, Serialize};
 
 use crate::SimError;
@@ -63,6 +68,16 @@ impl Overheads {
     /// The disks whose transfers take time.
     pub(crate) fn disks(&self) -> Disks {
         Disks { reads: self.disk_read.is_some(), writes: self.disk_write.is_some() }
+    }
+
+    /// The same for schedulers: what the disk of each node reads and writes.
+    pub(crate) fn disk_rates(&self, topology: &Topology) -> many::Disks {
+        let all = |rate: Option<f64>| -> BTreeMap<NodeId, NonZeroU64> {
+            let rate = rate.and_then(|rate| NonZeroU64::new(rate as u64));
+            let nodes = topology.nodes.keys();
+            rate.map(|rate| nodes.map(|node| (*node, rate)).collect()).unwrap_or_default()
+        };
+        many::Disks { read: all(self.disk_read), write: all(self.disk_write) }
     }
 
     /// Accepts finite values that are not negative, `wire` of 1 or more, and disk rates above zero.

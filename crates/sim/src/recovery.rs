@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::slice::Chunks;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_plan::many::{REPAIRS_ON_A_LINK, bound as recovery_bound, losses};
+use kintsu_plan::many::{Disks, REPAIRS_ON_A_LINK, Scene, bound as recovery_bound, losses};
 use kintsu_plan::{
     DamagedStripe, Method, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology,
     even_cluster, repair,
@@ -294,6 +294,7 @@ fn limits(
 /// Plans one stripe after the other.
 struct Planner<'a> {
     topology: &'a Topology,
+    disks: Disks,
     scheme: Scheme,
     windows: Chunks<'a, LostStripe>,
     /// The stripes of the last window that are not planned yet, in their order.
@@ -323,6 +324,7 @@ impl<'a> Planner<'a> {
         let code = &cluster.code;
         Ok(Self {
             topology,
+            disks: options.overheads.disk_rates(topology),
             scheme,
             windows: lost.chunks(WINDOW),
             ready: VecDeque::new(),
@@ -357,7 +359,8 @@ impl<'a> Planner<'a> {
         let mut waiting: Vec<DamagedStripe> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
         for topology in [&narrow, self.topology] {
             let (schedule, method) = (Schedule::Balanced, self.scheme.row().method);
-            let mut assigned = self.recovery.window(schedule, method, &mut self.shares, topology, &waiting);
+            let scene = Scene { topology, disks: &self.disks, underway: &[] };
+            let mut assigned = self.recovery.window(schedule, method, &mut self.shares, &scene, &waiting);
             if !self.ends_together {
                 assigned.iter_mut().flatten().for_each(|assignment| assignment.rate = None);
                 self.recovery.keep(assigned.iter().flatten());

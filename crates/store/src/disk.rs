@@ -13,6 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 
+use crate::meta::DeviceCounters;
+
 /// The unit in which the kernel counts what a device has carried.
 const SECTOR: u64 = 512;
 
@@ -40,8 +42,8 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn now_unix(&self) -> u64;
     /// Bytes (in all, free) of the medium under a path.
     fn space(&self, path: &Path) -> io::Result<(u64, u64)>;
-    /// Bytes that the device under a path has read and written, if the system tells.
-    fn carried(&self, path: &Path) -> Option<(u64, u64)>;
+    /// What the device under a path has done, if the system tells.
+    fn device(&self, path: &Path) -> Option<DeviceCounters>;
     /// Takes an exclusive lock on a file (created if absent), held until the guard is dropped; `None` at once if
     /// another process holds it.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
@@ -142,13 +144,11 @@ impl Disk for RealDisk {
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
     }
 
-    fn carried(&self, path: &Path) -> Option<(u64, u64)> {
+    fn device(&self, path: &Path) -> Option<DeviceCounters> {
         let device = rustix::fs::stat(path).ok()?.st_dev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let row = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
-        let mut numbers = row.split_whitespace().map(str::parse::<u64>);
-        let (read, written) = (numbers.nth(2)?.ok()?, numbers.nth(3)?.ok()?);
-        Some((read.saturating_mul(SECTOR), written.saturating_mul(SECTOR)))
+        counters(&row)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
@@ -159,6 +159,19 @@ impl Disk for RealDisk {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Of the kernel's row of a device, the third, seventh and tenth number: sectors read, sectors written, and milliseconds with
+/// requests.
+fn counters(row: &str) -> Option<DeviceCounters> {
+    let mut numbers = row.split_whitespace().map(str::parse::<u64>);
+    let (read, written) = (numbers.nth(2)?.ok()?, numbers.nth(3)?.ok()?);
+    let busy_ms = numbers.nth(2)?.ok()?;
+    Some(DeviceCounters {
+        read: read.saturating_mul(SECTOR),
+        written: written.saturating_mul(SECTOR),
+        busy_ms,
+    })
 }
 
 impl DiskFile for File {
@@ -210,5 +223,18 @@ impl DiskFile for File {
     fn advise_sequential(&self) {
         // A hint only: reads are correct without it.
         let _ = rustix::fs::fadvise(self, 0, None, Advice::Sequential);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_of_a_device_has_what_it_read_and_wrote_and_how_long_it_was_busy() {
+        let row = "   1111    22     3000      44     555    66     7000       88        1     9999    10101";
+        let read = counters(row).unwrap();
+        assert_eq!((read.read, read.written, read.busy_ms), (3000 * SECTOR, 7000 * SECTOR, 9999));
+        assert_eq!(counters("1 2 3 4 5 6 7"), None);
     }
 }

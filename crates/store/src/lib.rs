@@ -41,7 +41,8 @@ pub use error::StoreError;
 pub use file::{FileStore, block_path};
 pub use log::{AppendLog, Data, FrozenDelta, Logged, MOST_RECORD_BYTES, Pending, Role, Scope, Update};
 pub use meta::{
-    BlockHead, BlockMeta, Digest, Generation, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES, UNIT_BYTES, Usage,
+    BlockHead, BlockMeta, DeviceCounters, Digest, Generation, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES,
+    UNIT_BYTES, Usage,
 };
 pub use scrub::{ScrubReport, scrub};
 pub use sums::UnitSums;

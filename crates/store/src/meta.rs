@@ -115,8 +115,19 @@ pub struct Usage {
     pub capacity_bytes: u64,
     /// Bytes that can still be written to it.
     pub free_bytes: u64,
-    /// Bytes that its device has read and written, for whatever program; `None` if the system does not tell.
-    pub carried: Option<(u64, u64)>,
+    /// What its device has done, for whatever program; `None` if the system does not tell.
+    pub device: Option<DeviceCounters>,
+}
+
+/// What a device has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceCounters {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Milliseconds in which it had requests.
+    pub busy_ms: u64,
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, DiskFile, Entry};
+use crate::meta::DeviceCounters;
 
 const SECTOR: usize = 512;
 
@@ -434,7 +435,7 @@ impl Disk for SimDisk {
         Ok((capacity, capacity.saturating_sub(medium.used())))
     }
 
-    fn carried(&self, _path: &Path) -> Option<(u64, u64)> {
+    fn device(&self, _path: &Path) -> Option<DeviceCounters> {
         None
     }
 

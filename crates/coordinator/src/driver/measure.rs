@@ -1,19 +1,18 @@
 //! Measures links by short probes, as [`crate::engine::probe`] orders them. A probe is a plan like any other: its bytes are
 //! made on the sender and dropped on the receiver.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use kintsu_dag::{NodeId, RackId};
+use kintsu_dag::NodeId;
 use kintsu_plan::probe;
 use kintsu_runtime::Observed;
 use tokio::sync::watch;
 
 use super::run::{ReadyPlan, run_watched};
 use crate::cluster::Cluster;
-use crate::engine::probe::{Links, MOST_TURNS, conclude, confirm, rounds};
+use crate::engine::probe::{Links, MOST_TURNS, Places, conclude, confirm, for_all, one_of_each_host, rounds};
 use crate::error::{CoordinatorError, Result};
 
 /// How long a probe runs; the part before its first report does not count.
@@ -25,18 +24,19 @@ const SLICE: u32 = 64 << 10;
 /// Measures the links of all nodes that live, except those that share loopback.
 ///
 /// # Errors
-/// There are fewer than two such nodes.
+/// They have fewer than two addresses.
 pub async fn measure(cluster: &Arc<Cluster>) -> Result<()> {
     let _turn = cluster.measuring.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
-    let nodes: BTreeMap<NodeId, RackId> = {
+    let places: Places = {
         let members = cluster.members();
         let apart = members.iter().filter(|(_, m)| m.holds() && !m.record.data.ip().is_loopback());
-        apart.map(|(node, m)| (node, m.record.rack)).collect()
+        apart.map(|(node, m)| (node, (m.record.rack, m.record.data.ip()))).collect()
     };
+    let nodes = one_of_each_host(&places);
     if nodes.len() < 2 {
         return Err(CoordinatorError::Invalid {
-            what: "nodes whose links can be measured",
-            expected: "two or more that live, each on an interface of its own".into(),
+            what: "hosts whose links can be measured",
+            expected: "two or more addresses of nodes that live, apart from loopback".into(),
             got: nodes.len().to_string(),
         });
     }
@@ -56,6 +56,7 @@ pub async fn measure(cluster: &Arc<Cluster>) -> Result<()> {
         }
     }
     let (links, racks) = known.unwrap_or_default();
+    let links = for_all(&places, &links);
     tracing::info!("the links of {} nodes and {} racks were measured", links.len(), racks.len());
     cluster.bandwidth().measured(links, racks);
     Ok(())

@@ -8,7 +8,7 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use crate::cluster::Cluster;
 use crate::engine::assign::{Dealt, Due, Scene, assign};
 use crate::engine::damage::{bears, unavailable};
-use crate::engine::repair::{Order, Want};
+use crate::engine::repair::{LinkLoads, Order, Want};
 use crate::error::Result;
 use crate::meta::{Meta, Snapshot, StripeRecord};
 
@@ -100,14 +100,18 @@ pub async fn page(
         let first = place == PageStart::default();
         let snapshot = meta.snapshot()?;
         let Found { due, next } = fill(&worker, &snapshot, &down, &source, place, &order)?;
-        let (topology, readable) = worker.nodes();
+        let (mut topology, readable) = worker.nodes();
+        topology.rates = worker.spare_rates();
         let topology = order.narrow(topology);
         let slow = worker.slow_nodes().now(worker.now_ms());
         let whole = first && next.is_none();
         let at_once = (worker.config.repairs, worker.config.repairs_per_link);
         let capacity = worker.capacities();
+        let (disks, underway) = (worker.disks(&topology.rates), underway(&worker, &due));
         let scene = Scene {
             topology: &topology,
+            disks: &disks,
+            underway: &underway,
             capacity: &capacity,
             readable: &readable,
             slow: &slow,
@@ -143,11 +147,15 @@ pub async fn plan_again(
                 due.extend(search.due(id, stripe, blocks)?);
             }
         }
-        let (topology, readable) = worker.nodes();
+        let (mut topology, readable) = worker.nodes();
+        topology.rates = worker.spare_rates();
         let topology = order.narrow(topology);
         let slow = worker.slow_nodes().now(worker.now_ms());
+        let (disks, underway) = (worker.disks(&topology.rates), underway(&worker, &due));
         let scene = Scene {
             topology: &topology,
+            disks: &disks,
+            underway: &underway,
             capacity: &topology.rates,
             readable: &readable,
             slow: &slow,
@@ -160,6 +168,11 @@ pub async fn plan_again(
         Ok(wants)
     };
     cluster.meta.off(look).await
+}
+
+/// What links and disks have to carry for all repairs but these, which are about to be planned.
+fn underway(cluster: &Cluster, due: &[Due]) -> LinkLoads {
+    cluster.queue().underway(&due.iter().map(|due| due.want.stripe).collect())
 }
 
 /// Ranges of rows until a page has enough stripes to plan together, or there are no more.

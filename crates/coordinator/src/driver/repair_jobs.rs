@@ -196,7 +196,7 @@ pub fn pause(cluster: &Arc<Cluster>, number: u64, pause: bool) {
     }
 }
 
-/// Time has passed: plans again what waits, if links have changed.
+/// Time has passed: plans again what waits, if links or disks have changed.
 pub fn plan_again(cluster: &Arc<Cluster>) {
     let jobs: Vec<(RepairJobId, Order)> = {
         let repair_jobs = cluster.repair_jobs();
@@ -205,8 +205,9 @@ pub fn plan_again(cluster: &Arc<Cluster>) {
     };
     let waiting = |queue: &crate::engine::repair::Queue, id: RepairJobId| !queue.waiting(id).is_empty();
     let waits = jobs.iter().any(|(id, _)| waiting(&cluster.queue(), *id));
-    let rates = cluster.rates();
-    if !cluster.phases().tick(cluster.now_ms(), &rates, waits) {
+    let rates = cluster.spare_rates();
+    let idle = rates.known().chain(cluster.disks(&rates).known()).collect();
+    if !cluster.phases().tick(cluster.now_ms(), idle, waits) {
         return;
     }
     for (id, order) in jobs {

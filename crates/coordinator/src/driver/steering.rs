@@ -128,9 +128,10 @@ pub fn steer(cluster: &Cluster) {
         return;
     }
     let (topology, _) = cluster.nodes();
+    let disks = cluster.disks(&topology.rates);
     let now = seconds(cluster);
     let mut steering = cluster.steering();
-    for (stripe, steer) in steering.courses.steps(&topology, now) {
+    for (stripe, steer) in steering.courses.steps(&topology, &disks, now) {
         if let Some(wheel) = steering.wheels.get(&stripe) {
             // Its attempt may have ended by itself.
             let _ = wheel.send(steer);

@@ -78,6 +78,8 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
         tracing::info!("the pause of {node} has ended");
     }
     let nodes: Vec<NodeId> = cluster.members().iter().map(|(node, _)| node).collect();
+    let down = cluster.members().iter().filter(|(_, member)| !member.up).map(|(node, _)| node).collect();
+    cluster.bandwidth().down(&down);
     let mut rates = cluster.rates();
     cluster.give_way().cap(&mut rates, nodes);
     cluster.queue().know(rates);
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
     use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen_with, silence};
     use crate::handlers::{self, begin_put};
-    use kintsu_wire::message::{CauseKind, ChangeSetting};
+    use kintsu_wire::message::{CauseKind, ChangeSetting, Counters, Heartbeat, LinkCounters};
 
     #[tokio::test]
     async fn a_put_that_cannot_be_undone_keeps_no_other_put_and_no_repair() {
@@ -249,6 +251,32 @@ mod tests {
         assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap(), puts[..1], "the others are undone");
         assert_eq!(cluster.queue().jobs(), 1, "repairs are due");
         assert_eq!(cluster.leases().expired(u64::MAX), puts[..1], "it is tried again");
+    }
+
+    #[tokio::test]
+    async fn what_users_took_of_a_node_ends_with_it() {
+        let (_dir, cluster) = cluster(4, 2).await;
+        for at_ms in [1000, 2000] {
+            let link = Some(LinkCounters { sent: at_ms << 20, received: 0, speed: None });
+            let beat = Heartbeat {
+                node: NodeId(1),
+                incarnation: 1,
+                usage: Default::default(),
+                running: 0,
+                failed: None,
+                counters: Counters { at_ms, link, ..Counters::default() },
+            };
+            handlers::heartbeat::handle(&cluster, beat).await.unwrap();
+        }
+        let users = || {
+            let known = cluster.bandwidth().known(&Default::default()).links;
+            known.iter().filter_map(|link| link.foreground).sum::<u64>()
+        };
+        tick(&cluster, &mut Ticks::default()).await.unwrap();
+        assert!(users() > 0);
+        silence(&cluster, &[1]);
+        tick(&cluster, &mut Ticks::default()).await.unwrap();
+        assert_eq!(users(), 0);
     }
 
     #[tokio::test]

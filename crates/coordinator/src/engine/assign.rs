@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::many::{self, Disks};
-use kintsu_plan::traffic::Loads;
+use kintsu_plan::traffic::{Link, Loads};
 use kintsu_plan::{Assignment, DamagedStripe, Rates, Recovery, Schedule, Shares, Topology};
 
 use super::repair::{Losses, Order, Want, fit_together, loads};
@@ -40,6 +40,10 @@ pub struct Due {
 pub struct Scene<'a> {
     /// The nodes, as the order sees them, with what users leave of their links now.
     pub topology: &'a Topology,
+    /// What users leave of disks that may be slower than links.
+    pub disks: &'a Disks,
+    /// What links and disks have to carry for repairs that were planned before ([`super::repair::Queue::underway`]).
+    pub underway: &'a [(Link, u64)],
     /// What the links carry while no user is busy.
     pub capacity: &'a Rates,
     /// Nodes that blocks can be read from.
@@ -64,12 +68,12 @@ pub fn assign(
     let waiting: Vec<DamagedStripe> = due.iter().map(|due| due.waiting(scene.readable)).collect();
     dealt.losses.add(scene.topology, &waiting);
     let waiting: Vec<_> = waiting.into_iter().map(|waiting| without(scene.slow, waiting)).collect();
-    let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, scene.topology, &waiting);
+    let idle = many::Scene { topology: scene.topology, disks: scene.disks, underway: scene.underway };
+    let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, &idle, &waiting);
     let rates = &scene.topology.rates;
     // A stripe by itself goes where it would be received first.
     let alone = match &waiting[..] {
         [only] if scene.whole && order.schedule == Schedule::Balanced && !rates.is_empty() => {
-            let idle = many::Scene { topology: scene.topology, disks: &Disks::default(), underway: &[] };
             many::requestors(&idle, only).ok()
         }
         _ => None,
@@ -148,8 +152,9 @@ mod tests {
     use kintsu_plan::Node;
 
     fn scene<'a>(topology: &'a Topology, readable: &'a BTreeSet<NodeId>) -> Scene<'a> {
-        let capacity = &topology.rates;
-        Scene { topology, capacity, readable, slow: &[], whole: false, at_once: (0, 0) }
+        let (capacity, disks) = (&topology.rates, many::Scene::of(topology).disks);
+        let at_once = (0, 0);
+        Scene { topology, disks, underway: &[], capacity, readable, slow: &[], whole: false, at_once }
     }
 
     /// Eight stripes on nine nodes, paced to end together.
@@ -204,6 +209,34 @@ mod tests {
             let order = Order { method, ..Order::default() };
             let (_, given) = assign(&order, scene, &mut Recovery::new(), &mut Dealt::default(), vec![due]);
             assert_eq!(given[0].requestors[&BlockIndex(0)], NodeId(7), "{method}");
+        }
+    }
+
+    #[test]
+    fn helpers_and_requestors_are_those_whose_disks_and_links_have_time() {
+        let node = |i| (NodeId(i), Node { rack: RackId(0), usable: i != 0, used_bytes: 0, room_bytes: None });
+        let mut topology = Topology { nodes: (0..9).map(node).collect(), ..Topology::default() };
+        let rate = |rate| NonZeroU64::new(rate).unwrap();
+        topology.rates = Rates::even((0..9).map(NodeId), rate(1000));
+        let readable: BTreeSet<NodeId> = (1..9).map(NodeId).collect();
+        let slow = |nodes: &[u32]| nodes.iter().map(|node| (NodeId(*node), rate(10))).collect();
+        // Nodes 1 to 4 have the blocks that are left, two of which are needed; nodes 5 to 8 can get the lost one.
+        let disks = Disks { read: slow(&[2, 4]), write: slow(&[5, 6, 8]) };
+        let mut busy: Vec<(Link, u64)> = [2, 4].map(|node| (Link::NodeUp(NodeId(node)), 100_000)).into();
+        busy.extend([5, 6, 8].map(|node| (Link::NodeDown(NodeId(node)), 100_000)));
+        let open = scene(&topology, &readable);
+        let [slow, busy] = [Scene { disks: &disks, ..open }, Scene { underway: &busy, ..open }];
+        let methods = [kintsu_plan::Method::Chameleon, kintsu_plan::Method::Auto];
+        for (method, scene) in methods.into_iter().flat_map(|method| [(method, slow), (method, busy)]) {
+            let stripe = stripe("rs:n=5,k=2", &[0]);
+            let (id, blocks) = (stripe.id, vec![BlockIndex(0)]);
+            let want =
+                Want { stripe: id, blocks, bytes: 1000, bears: 2, nodes: BTreeSet::new(), loads: Vec::new() };
+            let due = Due { want, stripe, sweeping: BTreeSet::new() };
+            let order = Order { method, ..Order::default() };
+            let (_, given) = assign(&order, scene, &mut Recovery::new(), &mut Dealt::default(), vec![due]);
+            assert_eq!(given[0].requestors[&BlockIndex(0)], NodeId(7), "{method}");
+            assert_eq!(given[0].helpers, [1, 3].map(NodeId).into(), "{method}");
         }
     }
 

@@ -7,8 +7,12 @@
 //!
 //! A probe can only find too little: a processor was busy, or packets were lost. So the rounds are repeated until they find no
 //! more than before ([`confirm`]).
+//!
+//! Agents at one address share an interface, and what they send each other does not pass it. So one of them measures
+//! ([`one_of_each_host`]), and the others get what it found ([`for_all`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 use kintsu_dag::{NodeId, RackId};
@@ -23,6 +27,24 @@ const NEAR: f64 = 1.08;
 pub const MOST_TURNS: usize = 4;
 /// Rounds of each kind: with a single one, a slow node would make its partners look slow.
 const ROUNDS: usize = 2;
+
+/// Where the nodes are: their racks and addresses.
+pub type Places = BTreeMap<NodeId, (RackId, IpAddr)>;
+
+/// One node of each address, with its rack.
+pub fn one_of_each_host(places: &Places) -> BTreeMap<NodeId, RackId> {
+    let mut seen = BTreeSet::new();
+    let first = places.iter().filter(|(_, (_, address))| seen.insert(*address));
+    first.map(|(node, (rack, _))| (*node, *rack)).collect()
+}
+
+/// What was measured at one node of each address, for all nodes.
+pub fn for_all(places: &Places, measured: &BTreeMap<NodeId, Measured>) -> BTreeMap<NodeId, Measured> {
+    let address = |node: &NodeId| places.get(node).map(|(_, address)| *address);
+    let known: BTreeMap<IpAddr, Measured> =
+        measured.iter().filter_map(|(node, measured)| Some((address(node)?, *measured))).collect();
+    places.iter().filter_map(|(node, (_, address))| Some((*node, *known.get(address)?))).collect()
+}
 
 /// Senders and receivers of one round.
 pub type Round = Vec<(NodeId, NodeId)>;
@@ -188,6 +210,21 @@ mod tests {
             }
         }
         assert!(rounds(&nodes(1, 1)).is_empty());
+    }
+
+    #[test]
+    fn one_agent_of_a_host_measures_for_all_of_them() {
+        let place = |(node, host): (u32, u8)| (NodeId(node), (RackId(0), IpAddr::from([10, 0, 0, host])));
+        let places: Places = [(0, 1), (1, 1), (2, 2), (3, 1), (4, 3)].map(place).into();
+        let measuring = one_of_each_host(&places);
+        assert_eq!(measuring.keys().copied().collect::<Vec<_>>(), [0, 2, 4].map(NodeId));
+        let (mut links, _) =
+            conclude(&measuring, &play(&measuring, |node| 100.0 * f64::from(node.0 + 1), 1e9));
+        links.remove(&NodeId(4));
+        let all = for_all(&places, &links);
+        assert_eq!(all.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3].map(NodeId), "node 4 told nothing");
+        assert!([1, 3].into_iter().all(|node| all[&NodeId(node)] == links[&NodeId(0)]));
+        assert_eq!(all[&NodeId(2)], links[&NodeId(2)]);
     }
 
     #[test]

@@ -237,7 +237,7 @@ mod tests {
         let mut all = All::new(None);
         let (mut links, told) = (Bandwidth::default(), Rates::default());
         let link = Some(kintsu_wire::message::LinkCounters { sent: 0, received: 0, speed: None });
-        links.heard(NODE, kintsu_wire::message::Counters { link, ..Default::default() });
+        links.heard(NODE, kintsu_wire::message::Counters { link, ..Default::default() }, 0);
         let mut measured = Vec::new();
         for s in 1..400 {
             all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
@@ -257,7 +257,7 @@ mod tests {
             let mut all = All::new(None);
             let (mut links, told) = (Bandwidth::default(), Rates::default());
             let link = Some(kintsu_wire::message::LinkCounters { sent: 0, received: 0, speed: None });
-            links.heard(NODE, kintsu_wire::message::Counters { link, ..Default::default() });
+            links.heard(NODE, kintsu_wire::message::Counters { link, ..Default::default() }, 0);
             let measured = (1..100).find(|s| {
                 all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
                 let (links, repairing) = (Some((&links, &told)), *s <= repaired_at);
@@ -278,7 +278,8 @@ mod tests {
             // Users send 5 MiB a second from the start until second 50, and again from 60 on.
             let sent = (s.min(50) + s.saturating_sub(60)) * (5 << 20);
             let link = Some(kintsu_wire::message::LinkCounters { sent, received: 0, speed: None });
-            links.heard(NODE, kintsu_wire::message::Counters { link, at_ms: s * 1000, ..Default::default() });
+            let counters = kintsu_wire::message::Counters { link, at_ms: s * 1000, ..Default::default() };
+            links.heard(NODE, counters, s * 1000);
             all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
             let seen = Some((&links, &told));
             let All(ticks, members, leases, gate, auto, wipes) = &mut all;

@@ -9,6 +9,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::many::{Disks, LostBlock, Planned, Scene};
+use kintsu_plan::traffic::Loads;
 use kintsu_plan::{DamagedStripe, Layout, LayoutKind, Link, Node, Rates, StripeView, Topology};
 use rand::RngExt;
 
@@ -21,7 +22,7 @@ pub struct Damage {
     pub nodes: u32,
     /// The code.
     pub code: &'static str,
-    /// The lost blocks, each of another stripe.
+    /// How many stripes; of one lost node each has lost a block.
     pub blocks: usize,
     /// Bytes in a block.
     pub block_bytes: u64,
@@ -36,8 +37,27 @@ pub struct Idle {
 }
 
 impl Damage {
-    /// The damaged stripes, each on nodes drawn at random.
+    /// The damaged stripes, each on nodes drawn at random. Each has lost one block.
     pub fn stripes(&self, random: &mut Random) -> Result<Vec<DamagedStripe>> {
+        let drawn = self.drawn(self.nodes, random, |number, homes| vec![number % homes.len().max(1)])?;
+        Ok(drawn.into_iter().map(|(stripe, _)| stripe).collect())
+    }
+
+    /// The stripes where `gone` more nodes are lost, each with the nodes that had its blocks.
+    pub fn without(&self, gone: u32, random: &mut Random) -> Result<Vec<(DamagedStripe, Vec<NodeId>)>> {
+        self.drawn(self.nodes + gone, random, |_, homes| {
+            (0..homes.len()).filter(|block| homes[*block].0 >= self.nodes).collect()
+        })
+    }
+
+    /// Stripes on nodes drawn at random, with those nodes. `lost` says which blocks of a stripe are lost, by its number and its
+    /// nodes.
+    fn drawn(
+        &self,
+        nodes: u32,
+        random: &mut Random,
+        lost: impl Fn(usize, &[NodeId]) -> Vec<usize>,
+    ) -> Result<Vec<(DamagedStripe, Vec<NodeId>)>> {
         let code = crate::figures::site::parse(self.code)?;
         let layout = Layout {
             kind: LayoutKind::Contiguous,
@@ -47,16 +67,17 @@ impl Damage {
             data_bytes: self.block_bytes * code.k() as u64,
         };
         let stripe = |number: usize| {
-            let mut nodes: Vec<u32> = (0..self.nodes).collect();
-            let mut homes: Vec<Option<NodeId>> = (0..code.n())
-                .map(|_| nodes.swap_remove(random.random_range(0..nodes.len().max(1))))
-                .map(|node| Some(NodeId(node)))
+            let mut free: Vec<u32> = (0..nodes).collect();
+            let drawn: Vec<NodeId> = (0..code.n())
+                .map(|_| free.swap_remove(random.random_range(0..free.len().max(1))))
+                .map(NodeId)
                 .collect();
-            let lost = number % code.n();
-            homes[lost] = None;
-            let id = StripeId(number as u64);
-            let view = StripeView { id, code: code.clone(), layout, homes };
-            DamagedStripe { view, lost: vec![BlockIndex(lost as u8)], barred: BTreeSet::new() }
+            let mut homes: Vec<Option<NodeId>> = drawn.iter().copied().map(Some).collect();
+            let lost = lost(number, &drawn);
+            lost.iter().for_each(|block| homes[*block] = None);
+            let view = StripeView { id: StripeId(number as u64), code: code.clone(), layout, homes };
+            let lost = lost.into_iter().map(|block| BlockIndex(block as u8)).collect();
+            (DamagedStripe { view, lost, barred: BTreeSet::new() }, drawn)
         };
         Ok((0..self.blocks).map(stripe).collect())
     }
@@ -92,33 +113,28 @@ pub fn lost(stripes: &[DamagedStripe]) -> Vec<LostBlock<'_>> {
 }
 
 /// What a scheduler sees.
-pub fn scene<'a>(topology: &'a Topology, disks: &'a Disks, underway: &'a [(Planned, u64)]) -> Scene<'a> {
+pub fn scene<'a>(topology: &'a Topology, disks: &'a Disks, underway: &'a [(Link, u64)]) -> Scene<'a> {
     Scene { topology, disks, underway }
 }
 
 /// Planned repairs in progress.
 #[derive(Default)]
 pub struct Fluid {
-    /// Bytes left by link, for each repair, in the order of their start.
-    repairs: Vec<(Planned, BTreeMap<Link, f64>)>,
+    /// The stripe of each repair with the bytes left by link, in the order of their start.
+    repairs: Vec<(StripeId, BTreeMap<Link, f64>)>,
 }
 
 impl Fluid {
     /// Starts a repair.
-    pub fn start(&mut self, planned: &Planned) {
-        let bytes = planned.bytes as f64;
-        let mut left: BTreeMap<Link, f64> = BTreeMap::new();
-        for (from, to, part) in planned.sends() {
-            for link in [Link::NodeUp(from), Link::NodeDown(to), Link::DiskRead(from)] {
-                *left.entry(link).or_default() += part * bytes;
-            }
-        }
-        left.insert(Link::DiskWrite(planned.requestor), bytes);
-        self.repairs.push((planned.clone(), left));
+    pub fn start(&mut self, topology: &Topology, planned: &Planned) {
+        let mut loads = Loads::default();
+        planned.load(topology, planned.bytes, &mut loads);
+        let left = loads.iter().map(|(link, bytes)| (link, bytes as f64)).collect();
+        self.repairs.push((planned.stripe, left));
     }
 
-    /// Lets time pass; returns how many repairs were completed.
-    pub fn pass(&mut self, seconds: f64, idle: &Idle) -> usize {
+    /// Lets time pass; returns the stripes whose repairs were completed.
+    pub fn pass(&mut self, seconds: f64, idle: &Idle) -> Vec<StripeId> {
         let mut room: BTreeMap<Link, f64> = BTreeMap::new();
         let rate = |link: &Link| match link {
             Link::DiskRead(node) => idle.disks.read.get(node).copied(),
@@ -135,18 +151,18 @@ impl Fluid {
                 *bytes > 0.5
             });
         }
-        let before = self.repairs.len();
-        self.repairs.retain(|(_, left)| !left.is_empty());
-        before - self.repairs.len()
+        let mut done = Vec::new();
+        self.repairs.retain(|(stripe, left)| {
+            done.extend(left.is_empty().then_some(*stripe));
+            !left.is_empty()
+        });
+        done
     }
 
-    /// The repairs in progress, with the bytes of their blocks that are left.
-    pub fn underway(&self) -> Vec<(Planned, u64)> {
-        let left = |(planned, left): &(Planned, BTreeMap<Link, f64>)| {
-            let most = left.values().copied().fold(0.0, f64::max);
-            (planned.clone(), (most as u64).min(planned.bytes))
-        };
-        self.repairs.iter().map(left).collect()
+    /// The bytes that links and disks still have to carry for the repairs in progress.
+    pub fn underway(&self) -> Vec<(Link, u64)> {
+        let left = self.repairs.iter().flat_map(|(_, left)| left);
+        left.map(|(link, bytes)| (*link, *bytes as u64)).collect()
     }
 
     /// Whether nothing is in progress.
@@ -173,12 +189,12 @@ mod tests {
             let scene = scene(&topology, &idle.disks, &[]);
             let planned = scheduler(name).unwrap().plan(&scene, &mut History::default(), &lost(&stripes));
             let mut fluid = Fluid::default();
-            fluid.start(planned[0].as_ref().unwrap());
+            fluid.start(&topology, planned[0].as_ref().unwrap());
             for second in 1..seconds {
-                assert_eq!(fluid.pass(1.0, &idle), 0, "{name} after {second} s");
+                assert_eq!(fluid.pass(1.0, &idle), [], "{name} after {second} s");
             }
-            assert_eq!(fluid.underway().len(), 1);
-            assert_eq!(fluid.pass(1.0, &idle), 1, "{name}");
+            assert!(!fluid.underway().is_empty() && !fluid.is_idle());
+            assert_eq!(fluid.pass(1.0, &idle), [StripeId(0)], "{name}");
             assert!(fluid.is_idle());
         }
     }
@@ -193,7 +209,8 @@ mod tests {
         let scene = scene(&topology, &idle.disks, &[]);
         let planned = scheduler("ecpipe").unwrap().plan(&scene, &mut History::default(), &lost(&stripes));
         let mut fluid = Fluid::default();
-        fluid.start(planned[0].as_ref().unwrap());
-        assert_eq!(fluid.pass(99.0, &idle) + fluid.pass(2.0, &idle), 1);
+        fluid.start(&topology, planned[0].as_ref().unwrap());
+        let done = [fluid.pass(99.0, &idle), fluid.pass(2.0, &idle)].concat();
+        assert_eq!(done, [StripeId(0)]);
     }
 }

@@ -12,6 +12,7 @@ mod fluid;
 mod interference;
 mod lrc;
 mod network;
+mod orders;
 mod planning;
 mod sweep;
 
@@ -36,6 +37,7 @@ pub const ENTRIES: &[Entry] = &[
     breakdown::BOOSTED,
     network::QUIET,
     network::NODES,
+    orders::ORDERS,
     codes::CODES,
     codes::READS,
     breakdown::STRAGGLERS,

@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use kintsu_plan::many::{Disks, History, phase, scheduler};
+use kintsu_dag::{BlockIndex, StripeId};
+use kintsu_plan::DamagedStripe;
+use kintsu_plan::many::{Disks, History, LostBlock, Phase, phase, scheduler};
 use rand::SeedableRng;
 
 use super::fluid::{Damage, Fluid, Idle, lost, scene};
@@ -47,48 +49,80 @@ pub const STORAGE: Entry = Entry {
 /// 10 Gb/s.
 const LINK: f64 = 1.25e9;
 /// The paper's: 20 hosts, one of them lost, 200 blocks of 64 MiB.
-const DAMAGE: Damage = Damage { nodes: 19, code: RS_10_4, blocks: 200, block_bytes: 64 << 20 };
+pub const DAMAGE: Damage = Damage { nodes: 19, code: RS_10_4, blocks: 200, block_bytes: 64 << 20 };
 /// The part of a link that users may take.
 const BUSY: f64 = 0.8;
 /// How often the users' part changes.
 const CHANGE_SECONDS: f64 = 5.0;
 const STEP_SECONDS: f64 = 0.05;
-const REPETITIONS: u64 = 5;
+pub const REPETITIONS: u64 = 5;
 
-fn judged(text: String, unit: &str, published: Option<f64>, aim: Option<Aim>, ours: Vec<f64>) -> Judged {
+pub fn judged(text: String, unit: &str, published: Option<f64>, aim: Option<Aim>, ours: Vec<f64>) -> Judged {
     Judged { text, unit: unit.into(), published, aim, ours: Spread::of(ours), because: String::new() }
 }
 
-/// Links of a tenth of the paper's, so that the repair takes several phases. In each phase, what is idle at its
-/// beginning is what the plan knows.
-fn phases() -> Result<Vec<Judged>> {
-    let rate = |span: f64, seed: u64| -> Result<f64> {
-        let random = &mut Random::seed_from_u64(seed);
-        let stripes = DAMAGE.stripes(random)?;
-        let mut users = Random::seed_from_u64(seed + 1000);
-        let mut idle: Idle = DAMAGE.idle(LINK / 10.0, None, BUSY, &mut users);
-        let (mut waiting, mut fluid, mut clock, mut change) =
-            (lost(&stripes), Fluid::default(), 0.0, CHANGE_SECONDS);
-        while !(waiting.is_empty() && fluid.is_idle()) {
-            let underway = fluid.underway();
-            let topology = DAMAGE.topology(idle.rates.clone());
-            let planned = phase(&scene(&topology, &idle.disks, &underway), &waiting, span);
-            if let Some((_, error)) = planned.refused.into_iter().next() {
-                return Err(error.into());
-            }
-            planned.repairs.iter().for_each(|repair| fluid.start(&repair.planned));
-            waiting = planned.left;
-            let end = clock + span;
-            while clock < end && !fluid.is_idle() {
-                fluid.pass(STEP_SECONDS, &idle);
-                clock += STEP_SECONDS;
-                if clock >= change {
-                    idle = DAMAGE.idle(LINK / 10.0, None, BUSY, &mut users);
-                    change += CHANGE_SECONDS;
-                }
+/// What draws the users of a run.
+pub fn users(seed: u64) -> Random {
+    Random::seed_from_u64(seed + 1000)
+}
+
+/// Links of a tenth of the paper's, so that a repair takes several phases, and what users leave of them.
+pub fn busy_links(damage: &Damage, users: &mut Random) -> Idle {
+    damage.idle(LINK / 10.0, None, BUSY, users)
+}
+
+/// A lost block of stripes whose ids are their places.
+pub fn place(lost: &LostBlock<'_>) -> (usize, BlockIndex) {
+    (lost.stripe.view.id.0 as usize, lost.block)
+}
+
+/// Repairs the `waiting` blocks in their order, in phases of `span` seconds. In each phase, what is idle at its beginning is
+/// what the plan knows. Returns the stripe of each block and the second in which it was repaired, in the order of time.
+pub fn in_phases(
+    damage: &Damage,
+    stripes: &mut [DamagedStripe],
+    mut waiting: Vec<(usize, BlockIndex)>,
+    span: f64,
+    mut users: Random,
+) -> Result<Vec<(StripeId, f64)>> {
+    let mut idle = busy_links(damage, &mut users);
+    let (mut fluid, mut clock, mut change) = (Fluid::default(), 0.0, CHANGE_SECONDS);
+    let mut repaired = Vec::new();
+    while !(waiting.is_empty() && fluid.is_idle()) {
+        let (underway, topology) = (fluid.underway(), damage.topology(idle.rates.clone()));
+        let of = |(at, block): &(usize, BlockIndex)| LostBlock { stripe: &stripes[*at], block: *block };
+        let blocks: Vec<LostBlock<'_>> = waiting.iter().map(of).collect();
+        let Phase { repairs, refused, left } =
+            phase(&scene(&topology, &idle.disks, &underway), &blocks, span);
+        if let Some((_, error)) = refused.into_iter().next() {
+            return Err(error.into());
+        }
+        waiting = left.iter().map(place).collect();
+        for repair in repairs {
+            fluid.start(&topology, &repair.planned);
+            // It gets no other block of the stripe.
+            stripes[repair.planned.stripe.0 as usize].barred.insert(repair.planned.requestor);
+        }
+        let end = clock + span;
+        while clock < end && !fluid.is_idle() {
+            clock += STEP_SECONDS;
+            repaired.extend(fluid.pass(STEP_SECONDS, &idle).into_iter().map(|stripe| (stripe, clock)));
+            if clock >= change {
+                idle = busy_links(damage, &mut users);
+                change += CHANGE_SECONDS;
             }
         }
-        Ok((DAMAGE.blocks as u64 * DAMAGE.block_bytes) as f64 / clock / f64::from(1 << 20))
+    }
+    Ok(repaired)
+}
+
+fn phases() -> Result<Vec<Judged>> {
+    let rate = |span: f64, seed: u64| -> Result<f64> {
+        let mut stripes = DAMAGE.stripes(&mut Random::seed_from_u64(seed))?;
+        let waiting = lost(&stripes).iter().map(place).collect();
+        let repaired = in_phases(&DAMAGE, &mut stripes, waiting, span, users(seed))?;
+        let seconds = repaired.last().map_or(f64::INFINITY, |(_, second)| *second);
+        Ok((DAMAGE.blocks as u64 * DAMAGE.block_bytes) as f64 / seconds / f64::from(1 << 20))
     };
     let of = |span: f64| (0..REPETITIONS).map(|seed| rate(span, seed)).collect::<Result<Vec<f64>>>();
     let base = of(10.0)?;
@@ -162,7 +196,7 @@ fn storage() -> Result<Vec<Judged>> {
             history.seed = seed;
             let mut fluid = Fluid::default();
             for planned in scheduler(name)?.plan(&scene, &mut history, &lost(&stripes)) {
-                fluid.start(&planned?);
+                fluid.start(&topology, &planned?);
             }
             let mut clock = 0.0;
             while !fluid.is_idle() {

@@ -188,7 +188,8 @@ fn assigned<'a>(
     topology: &Topology,
 ) -> Option<(Recovery, Vec<&'a DamagedStripe>)> {
     let mut recovery = Recovery::new();
-    let mut assigned = recovery.window(recover.schedule, method, &mut Shares::default(), topology, damaged);
+    let scene = kintsu_plan::many::Scene::of(topology);
+    let mut assigned = recovery.window(recover.schedule, method, &mut Shares::default(), &scene, damaged);
     let on_links = damaged.iter().zip(&assigned).filter_map(|(stripe, assigned)| {
         let relayed = method.row().helpers_receive && stripe.view.code.w() == 1;
         let bytes = |block| stripe.view.block_len(block);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
+use kintsu_plan::many::Scene;
 use kintsu_plan::{DamagedStripe, Plan, Recovery, Repair, Schedule, Shares, StripeView, Topology};
 use kintsu_runtime::Conducted;
 use kintsu_wire::message::FaultKind;
@@ -73,7 +74,8 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     }
     let mut recovery = Recovery::new();
     let method = shared.config.method;
-    let assigned = recovery.window(Schedule::default(), method, &mut Shares::default(), &topology, &window);
+    let nodes = Scene::of(&topology);
+    let assigned = recovery.window(Schedule::default(), method, &mut Shares::default(), &nodes, &window);
     for ((group, DamagedStripe { view, lost, .. }), assigned) in groups.into_iter().zip(window).zip(assigned)
     {
         if let Err(error) = assigned {

@@ -97,15 +97,8 @@ fn next(desk: &mut Desk<'_>, lost: &LostBlock<'_>) -> Result<(Planned, f64), Pla
 
 /// When the nodes of a repair would be done with it and all that they have.
 fn seconds(desk: &Desk<'_>, planned: &Planned) -> f64 {
-    let bytes = planned.bytes as f64;
-    let mut extra: BTreeMap<usize, f64> = BTreeMap::new();
-    for (from, to, part) in planned.sends() {
-        let (Some(from), Some(to)) = (desk.number(from), desk.number(to)) else { continue };
-        *extra.entry(desk.up(from)).or_default() += part * bytes;
-        *extra.entry(desk.read(from)).or_default() += part * bytes;
-        *extra.entry(desk.down(to)).or_default() += part * bytes;
-    }
-    extra.into_iter().map(|(link, more)| desk.time(link, more)).fold(0.0, f64::max)
+    let of_nodes = desk.parts(planned).into_iter().filter(|(link, _)| *link < desk.rack_up(0));
+    desk.done(of_nodes, planned.bytes as f64)
 }
 
 /// When each sender of a repair should be done, once the loads of the repair are on the desk: when the sender and
@@ -115,7 +108,11 @@ pub(super) fn expectations(desk: &Desk<'_>, planned: &Planned) -> BTreeMap<NodeI
     let sends = planned.sends();
     for &(from, to, _) in &sends {
         let (Some(sender), Some(receiver)) = (desk.number(from), desk.number(to)) else { continue };
-        let seconds = desk.sending(sender, 0.0).max(desk.time(desk.down(receiver), 0.0));
+        let received = match to == planned.requestor {
+            true => desk.receiving(receiver, 0.0),
+            false => desk.time(desk.down(receiver), 0.0),
+        };
+        let seconds = desk.sending(sender, 0.0).max(received);
         let known = by.entry(from).or_default();
         *known = known.max(seconds);
     }
@@ -163,6 +160,7 @@ pub(super) fn all(
         waiting = phase.left;
         // What was under way is done before the next phase.
         desk.load.fill(0.0);
+        desk.fixed.fill(0.0);
         idle = true;
     }
     let twice = || PlanError::Invalid {

@@ -12,9 +12,10 @@ use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 
 use super::recovery::DamagedStripe;
 use super::scene::{LostBlock, Planned, Route, Scene};
-use crate::optimal::{SharedTree, candidates};
+use crate::optimal::{SharedTree, candidates, ways};
 use crate::repair::any_will_do;
 use crate::stripe::place::{Verdict, verdict};
+use crate::traffic::{Link, Way};
 use crate::{Node, PlanError};
 
 /// The nodes that can repair a block: any `k` of `helpers`.
@@ -34,38 +35,15 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// What goes along the tree: sender, receiver and blocks. The nodes `also` get other blocks
-    /// ([`SharedTree::sends`]).
-    pub fn sends(&self, also: &[usize]) -> Vec<(usize, usize, f64)> {
-        let mut sends: Vec<(usize, usize, f64)> =
-            self.edges.iter().map(|(from, to)| (*from, *to, 1.0)).collect();
-        if also.is_empty() {
-            return sends;
-        }
-        let parent = |node: usize| self.edges.iter().find(|(from, _)| *from == node).map(|(_, to)| *to);
-        let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
-        for (from, _) in &self.edges {
-            let way = std::iter::successors(Some(*from), |node| parent(*node));
-            way.take(self.edges.len()).for_each(|node| *sizes.entry(node).or_default() += 1);
-        }
-        let blocks = also.len() + 1;
-        for (from, _, count) in &mut sends {
-            *count = sizes.get(from).copied().unwrap_or(1).min(blocks) as f64;
-        }
-        let tops: Vec<usize> = (0..sends.len()).filter(|at| sends[*at].1 == self.requestor).collect();
-        let center = match tops[..] {
-            [top] if sizes.get(&sends[top].0).is_some_and(|size| *size >= blocks) => {
-                sends[top].2 = 1.0;
-                sends[top].0
-            }
-            _ => self.requestor,
-        };
-        sends.extend(also.iter().map(|node| (center, *node, 1.0)));
-        sends
+    /// Tells `add` what is sent, read and written along the tree, in blocks ([`SharedTree::ways`]). The nodes `also` get other
+    /// blocks.
+    pub fn ways(&self, also: &[usize], add: impl FnMut(Way<usize>, usize)) {
+        ways(self.edges.iter().copied(), self.requestor, also, add);
     }
 }
 
 /// Nodes, idle bandwidth and loads.
+#[derive(Clone)]
 pub(super) struct Desk<'a> {
     pub scene: Scene<'a>,
     pub ids: Vec<NodeId>,
@@ -77,6 +55,10 @@ pub(super) struct Desk<'a> {
     pub pace: Vec<f64>,
     /// Bytes by link, assigned and not done.
     pub load: Vec<f64>,
+    /// The part of it that no plan changes: what was under way before, and later what [`Desk::overlook`] adds.
+    pub fixed: Vec<f64>,
+    /// Links that need longer than this for their fixed part, in seconds, are overlooked.
+    limit: f64,
     /// What new blocks may take of each node, in bytes; 0 for a node that cannot get any.
     room: Vec<u64>,
     /// The nodes that may get blocks, ascending.
@@ -107,7 +89,6 @@ impl<'a> Desk<'a> {
         let known = numbers(&ids);
         let is_known = |node: &NodeId| numbered(&ids, &known, *node).is_some();
         let homes = blocks.iter().flat_map(|lost| lost.stripe.view.homes.iter().flatten().copied());
-        let homes = homes.chain(scene.underway.iter().flat_map(|(planned, _)| planned.helpers()));
         let strange: BTreeSet<NodeId> = homes.filter(|node| !is_known(node)).collect();
         if !strange.is_empty() {
             ids.extend(strange);
@@ -133,6 +114,8 @@ impl<'a> Desk<'a> {
             getters: (0..ids.len()).filter(|node| room[*node] > 0).collect(),
             room,
             load: vec![0.0; 4 * ids.len() + 2 * racks.len()],
+            fixed: Vec::new(),
+            limit: f64::INFINITY,
             groups,
             numbers: numbers(&ids),
             pace: Vec::new(),
@@ -143,10 +126,27 @@ impl<'a> Desk<'a> {
             ids,
         };
         desk.pace = desk.paces(&racks);
-        for (planned, left) in scene.underway {
-            desk.settle(planned, *left as f64);
+        for (link, bytes) in scene.underway {
+            if let Some(number) = desk.link(*link, &racks) {
+                desk.load[number] += *bytes as f64;
+            }
         }
+        desk.fixed.clone_from(&desk.load);
         desk
+    }
+
+    /// The number of a link; `None` for one of a pair, or of a node or rack that takes no part.
+    fn link(&self, link: Link, racks: &BTreeMap<Option<RackId>, usize>) -> Option<usize> {
+        let rack = |rack| racks.get(&Some(rack)).copied();
+        match link {
+            Link::NodeUp(node) => Some(self.up(self.number(node)?)),
+            Link::NodeDown(node) => Some(self.down(self.number(node)?)),
+            Link::DiskRead(node) => Some(self.read(self.number(node)?)),
+            Link::DiskWrite(node) => Some(self.write(self.number(node)?)),
+            Link::RackUp(id) => Some(self.rack_up(rack(id)?)),
+            Link::RackDown(id) => Some(self.rack_down(rack(id)?)),
+            Link::Pair(..) => None,
+        }
     }
 
     fn paces(&self, racks: &BTreeMap<Option<RackId>, usize>) -> Vec<f64> {
@@ -189,6 +189,16 @@ impl<'a> Desk<'a> {
         3 * self.ids.len() + node
     }
 
+    /// Whether this is the uplink of a node, or its disk, reading.
+    pub fn sends(&self, link: usize) -> bool {
+        link < self.down(0) || (self.read(0)..self.write(0)).contains(&link)
+    }
+
+    /// Whether this is a disk.
+    pub fn is_disk(&self, link: usize) -> bool {
+        (self.read(0)..self.rack_up(0)).contains(&link)
+    }
+
     /// The uplink of a rack.
     pub fn rack_up(&self, rack: usize) -> usize {
         4 * self.ids.len() + rack
@@ -202,6 +212,11 @@ impl<'a> Desk<'a> {
     /// Seconds until a link has carried what it was given and `more` bytes.
     pub fn time(&self, link: usize, more: f64) -> f64 {
         (self.load[link] + more) * self.pace[link]
+    }
+
+    /// The same without the fixed part of what it was given.
+    pub fn own_time(&self, link: usize, more: f64) -> f64 {
+        (self.load[link] - self.fixed[link] + more) * self.pace[link]
     }
 
     /// Seconds until a node has received and written what it was given and `more` bytes.
@@ -413,53 +428,71 @@ impl<'a> Desk<'a> {
         self.given.entry(lost.stripe.view.id).or_default().push((lost.block, number));
     }
 
+    /// The links that something passes.
+    fn passed(&self, way: Way<usize>) -> impl Iterator<Item = usize> + use<> {
+        let links = match way {
+            Way::Read(node) => [Some(self.read(node)), None, None, None],
+            Way::Write(node) => [Some(self.write(node)), None, None, None],
+            Way::Between(from, to) => {
+                let across = self.racked && self.rack[from] != self.rack[to];
+                let out = across.then(|| self.rack_up(self.rack[from]));
+                let into = across.then(|| self.rack_down(self.rack[to]));
+                [Some(self.up(from)), Some(self.down(to)), out, into]
+            }
+        };
+        links.into_iter().flatten()
+    }
+
+    /// The links that a planned repair passes, each once or more often, with bytes for each byte of the block.
+    pub fn parts(&self, planned: &Planned) -> Vec<(usize, f64)> {
+        let numbered = |way: Way| {
+            Some(match way {
+                Way::Read(node) => Way::Read(self.number(node)?),
+                Way::Between(from, to) => Way::Between(self.number(from)?, self.number(to)?),
+                Way::Write(node) => Way::Write(self.number(node)?),
+            })
+        };
+        let mut parts = Vec::new();
+        for (way, part) in planned.ways() {
+            let links = numbered(way).into_iter().flat_map(|way| self.passed(way));
+            parts.extend(links.map(|link| (link, part)));
+        }
+        parts
+    }
+
+    /// Seconds until the links with these parts of `bytes` have carried them and all that they had before.
+    pub fn done(&self, parts: impl IntoIterator<Item = (usize, f64)>, bytes: f64) -> f64 {
+        let mut more: BTreeMap<usize, f64> = BTreeMap::new();
+        parts.into_iter().for_each(|(link, part)| *more.entry(link).or_default() += part * bytes);
+        more.into_iter().map(|(link, more)| self.time(link, more)).fold(0.0, f64::max)
+    }
+
+    /// Whether a planned repair passes links that still have to carry what was under way, or disks that may be slow.
+    pub fn meets_others(&self, planned: &Planned) -> bool {
+        let counts = |link: usize| self.fixed[link] > 0.0 || self.is_disk(link);
+        self.parts(planned).into_iter().any(|(link, _)| self.pace[link] > 0.0 && counts(link))
+    }
+
     /// Adds the loads of a planned repair, of which `bytes` of the block are left to do.
     pub fn carry(&mut self, planned: &Planned, bytes: f64) {
-        let mut sent: Vec<(usize, f64)> = Vec::new();
-        for (from, to, part) in planned.sends() {
-            let (Some(from), Some(to)) = (self.number(from), self.number(to)) else { continue };
-            self.send(from, to, part * bytes);
-            sent.push((from, part * bytes));
-        }
-        for (from, bytes) in sent {
-            let read = self.read(from);
-            self.load[read] += bytes;
-        }
-        if let Some(write) = self.number(planned.requestor).map(|node| self.write(node)) {
-            self.load[write] += bytes;
+        for (link, part) in self.parts(planned) {
+            self.load[link] += part * bytes;
         }
     }
 
     /// Adds the loads of a tree that carries `bytes` of each block. The nodes `also` get other blocks along it.
     pub fn carry_tree(&mut self, tree: &Tree, also: &[usize], bytes: f64) {
-        if !also.is_empty() {
-            tree.sends(also).into_iter().for_each(|(from, to, blocks)| self.send(from, to, blocks * bytes));
-        }
-        for &(from, to) in &tree.edges {
-            if also.is_empty() {
-                self.send(from, to, bytes);
-            }
-            let read = self.read(from);
-            self.load[read] += bytes;
-        }
-        for node in also.iter().copied().chain([tree.requestor]) {
-            let write = self.write(node);
-            self.load[write] += bytes;
-        }
+        tree.ways(also, |way, blocks| {
+            self.passed(way).for_each(|link| self.load[link] += blocks as f64 * bytes);
+        });
     }
 
     /// The links that such a tree loads, with how much.
     pub fn links_of(&self, tree: &Tree, also: &[usize], bytes: f64) -> Vec<(usize, f64)> {
         let mut links = Vec::with_capacity(4 * tree.edges.len());
-        for (from, to, blocks) in tree.sends(also) {
-            links.extend([(self.up(from), blocks * bytes), (self.down(to), blocks * bytes)]);
-            if self.racked && self.rack[from] != self.rack[to] {
-                let (up, down) = (self.rack_up(self.rack[from]), self.rack_down(self.rack[to]));
-                links.extend([(up, blocks * bytes), (down, blocks * bytes)]);
-            }
-        }
-        links.extend(tree.edges.iter().map(|(from, _)| (self.read(*from), bytes)));
-        links.extend(also.iter().chain([&tree.requestor]).map(|node| (self.write(*node), bytes)));
+        tree.ways(also, |way, blocks| {
+            links.extend(self.passed(way).map(|link| (link, blocks as f64 * bytes)));
+        });
         links.sort_unstable_by_key(|(link, _)| *link);
         links.dedup_by(|more, kept| {
             let same = more.0 == kept.0;
@@ -474,18 +507,7 @@ impl<'a> Desk<'a> {
     /// Adds the load of bytes from one node to another.
     pub fn carry_between(&mut self, from: NodeId, to: NodeId, bytes: f64) {
         if let (Some(from), Some(to)) = (self.number(from), self.number(to)) {
-            self.send(from, to, bytes);
-        }
-    }
-
-    fn send(&mut self, from: usize, to: usize, bytes: f64) {
-        let (up, down) = (self.up(from), self.down(to));
-        self.load[up] += bytes;
-        self.load[down] += bytes;
-        if self.racked && self.rack[from] != self.rack[to] {
-            let (up, down) = (self.rack_up(self.rack[from]), self.rack_down(self.rack[to]));
-            self.load[up] += bytes;
-            self.load[down] += bytes;
+            self.passed(Way::Between(from, to)).for_each(|link| self.load[link] += bytes);
         }
     }
 
@@ -515,9 +537,34 @@ impl<'a> Desk<'a> {
         self.room.iter().all(|room| *room == 0 || *room >= bytes)
     }
 
-    /// Seconds until every link has carried its load.
+    /// From now on the fixed part is all that links were given so far, and the `prescribed` bytes that each will be given. Links that
+    /// need more than `limit` seconds for it are overlooked: plans are not judged by how long these take in any case.
+    pub fn overlook(&mut self, limit: f64, prescribed: &[f64]) {
+        self.limit = limit;
+        let all = self.load.iter().zip(prescribed).map(|(load, prescribed)| load + prescribed);
+        self.fixed = all.collect();
+    }
+
+    /// Whether a link is overlooked.
+    pub fn is_overlooked(&self, link: usize) -> bool {
+        self.fixed[link] * self.pace[link] > self.limit
+    }
+
+    /// Of an overlooked link the part of the fixed time that is beyond the limit.
+    pub fn beyond_limit(&self, link: usize) -> f64 {
+        1.0 - self.limit / (self.fixed[link] * self.pace[link])
+    }
+
+    /// Seconds until every link has carried its load. Those that are overlooked count by what they got beside the fixed part.
     pub fn seconds(&self) -> f64 {
-        (0..self.load.len()).map(|link| self.time(link, 0.0)).fold(0.0, f64::max)
+        let (mut all, mut beside) = (0.0_f64, 0.0_f64);
+        for link in 0..self.load.len() {
+            match self.is_overlooked(link) {
+                true => beside = beside.max(self.own_time(link, 0.0)),
+                false => all = all.max(self.time(link, 0.0)),
+            }
+        }
+        all + beside
     }
 }
 

@@ -5,15 +5,14 @@ use kintsu_dag::BlockIndex;
 use super::bound::Loss;
 use super::desk::Desk;
 use super::recovery::DamagedStripe;
-use super::scene::{Disks, LostBlock, Scene};
+use super::scene::{LostBlock, Scene};
 use crate::Topology;
 
 /// The losses of each stripe: of its lost blocks the possible helpers, or those that the code prescribes, and as barred
 /// nodes those that placement would not give a block. The blocks of a stripe are one loss, if not two that have no
 /// helper in common. `None` for codes with sub-blocks, and for blocks that cannot be repaired or placed.
 pub fn losses(topology: &Topology, stripes: &[DamagedStripe]) -> Vec<Option<Vec<Loss>>> {
-    let scene = Scene { topology, disks: &Disks::default(), underway: &[] };
-    let mut desk = Desk::new(&scene, &LostBlock::all(stripes));
+    let mut desk = Desk::new(&Scene::of(topology), &LostBlock::all(stripes));
     let of = |stripe: &DamagedStripe| {
         let mates = LostBlock::all(std::slice::from_ref(stripe));
         match &mates[..] {

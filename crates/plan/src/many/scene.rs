@@ -8,7 +8,7 @@ use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use super::recovery::{Assignment, DamagedStripe};
 use crate::optimal::SharedTree;
 use crate::repair::{along, along_own};
-use crate::traffic::{Loads, Way};
+use crate::traffic::{Link, Loads, Way};
 use crate::{Account, Method, PlanError, Repair, RepairPlan, StripeView, Topology, repair};
 
 /// Repairs that are to end together run a little faster than planned: a link that is said to be slower than it is must not
@@ -27,9 +27,17 @@ pub struct Scene<'a> {
     pub topology: &'a Topology,
     /// The idle part of the disks.
     pub disks: &'a Disks,
-    /// Repairs that were planned before and are not done, each with the bytes of its block that are not repaired
-    /// yet. They count as load, so estimates do not start again from zero.
-    pub underway: &'a [(Planned, u64)],
+    /// The bytes that links and disks still have to carry for repairs that were planned before, each link once or more often.
+    /// They count as load, so estimates do not start again from zero.
+    pub underway: &'a [(Link, u64)],
+}
+
+impl<'a> Scene<'a> {
+    /// These nodes, if nothing is known of their disks and nothing is under way.
+    pub fn of(topology: &'a Topology) -> Self {
+        static UNKNOWN: Disks = Disks { read: BTreeMap::new(), write: BTreeMap::new() };
+        Self { topology, disks: &UNKNOWN, underway: &[] }
+    }
 }
 
 /// The idle bandwidth of disks, in bytes a second. A disk without an entry is never the bottleneck.
@@ -39,6 +47,14 @@ pub struct Disks {
     pub read: BTreeMap<NodeId, NonZeroU64>,
     /// What a node can write.
     pub write: BTreeMap<NodeId, NonZeroU64>,
+}
+
+impl Disks {
+    /// The disks whose rates are known, reading and then writing.
+    pub fn known(&self) -> impl Iterator<Item = (Link, NonZeroU64)> + '_ {
+        let read = self.read.iter().map(|(&node, &rate)| (Link::DiskRead(node), rate));
+        read.chain(self.write.iter().map(|(&node, &rate)| (Link::DiskWrite(node), rate)))
+    }
 }
 
 /// A lost block that waits to be repaired.
@@ -107,24 +123,44 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// What is sent: sender, receiver, and bytes for each byte of the block.
-    pub fn sends(&self) -> Vec<(NodeId, NodeId, f64)> {
+    /// What is sent, read and written, with bytes for each byte of the block. Nothing for a block that is repaired along with
+    /// another: that one's trees carry it.
+    pub fn ways(&self) -> Vec<(Way, f64)> {
         match &self.route {
             Route::Trees(trees) => {
                 let period = trees.iter().map(|tree| f64::from(tree.share)).sum::<f64>().max(1.0);
-                let sends = trees.iter().flat_map(|tree| {
+                let ways = trees.iter().flat_map(|tree| {
                     let part = f64::from(tree.share) / period;
-                    let sends = tree.sends(self.requestor, &self.also).into_iter();
-                    sends.map(move |(from, to, blocks)| (from, to, part * blocks as f64))
+                    let ways = tree.ways(self.requestor, &self.also).into_iter();
+                    ways.map(move |(way, blocks)| (way, part * blocks as f64))
                 });
-                sends.collect()
+                ways.collect()
             }
             Route::With(_) => Vec::new(),
             Route::OwnGraph(sends) => {
                 let bytes = self.bytes.max(1) as f64;
-                sends.iter().map(|(from, to, sent)| (*from, *to, *sent as f64 / bytes)).collect()
+                let ways = sends.iter().flat_map(|(from, to, sent)| {
+                    let part = *sent as f64 / bytes;
+                    [(Way::Between(*from, *to), part), (Way::Read(*from), part)]
+                });
+                ways.chain([(Way::Write(self.requestor), 1.0)]).collect()
             }
         }
+    }
+
+    /// What is sent: sender, receiver, and bytes for each byte of the block.
+    pub fn sends(&self) -> Vec<(NodeId, NodeId, f64)> {
+        let between = |(way, part): (Way, f64)| match way {
+            Way::Between(from, to) => Some((from, to, part)),
+            Way::Read(_) | Way::Write(_) => None,
+        };
+        self.ways().into_iter().filter_map(between).collect()
+    }
+
+    /// Adds what links and disks carry for the last `bytes` of the block.
+    pub fn load(&self, topology: &Topology, bytes: u64, loads: &mut Loads) {
+        let add = |(way, part): (Way, f64)| loads.add(topology, way, (bytes as f64 * part) as u64);
+        self.ways().into_iter().for_each(add);
     }
 
     /// The nodes whose blocks are read.
@@ -170,34 +206,15 @@ impl Planned {
     }
 }
 
-/// Seconds until the busiest link has carried these repairs; 0 where no rates are known.
+/// Seconds until the busiest link has carried these repairs; 0 where no rates are known. Disks do not count: what is known of
+/// them may decide who takes part, but is too rough to hold up repairs.
 pub fn seconds<'a>(topology: &Topology, planned: impl IntoIterator<Item = &'a Planned>) -> f64 {
     let mut loads = Loads::default();
-    for planned in planned {
-        for (from, to, part) in planned.sends() {
-            loads.add(topology, Way::Between(from, to), (planned.bytes as f64 * part) as u64);
-        }
-    }
+    planned.into_iter().for_each(|planned| planned.load(topology, planned.bytes, &mut loads));
     loads.seconds(&topology.rates)
 }
 
 impl Assignment {
-    /// What goes along its trees: sender, receiver and blocks. Nothing where it has none.
-    pub fn sends(&self) -> Vec<(NodeId, NodeId, f64)> {
-        let period = self.trees.iter().map(|tree| f64::from(tree.share)).sum::<f64>().max(1.0);
-        let mut goals = self.requestors.iter().map(|(block, node)| (*block, *node));
-        let first = goals.next().map_or(NodeId(0), |(_, node)| node);
-        let also: Vec<_> = goals.collect();
-        let shared = self.trees.iter().flat_map(|tree| {
-            let part = f64::from(tree.share) / period;
-            let sends = tree.sends(first, &also).into_iter();
-            sends.map(move |(from, to, blocks)| (from, to, part * blocks as f64))
-        });
-        let own = self.own_trees.iter().filter_map(|(block, tree)| Some((self.requestors.get(block)?, tree)));
-        let own = own.flat_map(|(requestor, tree)| tree.sends(*requestor, &[]));
-        shared.chain(own.map(|(from, to, blocks)| (from, to, blocks as f64))).collect()
-    }
-
     /// The plan along its trees.
     ///
     /// # Errors

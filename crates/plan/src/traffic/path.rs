@@ -7,15 +7,15 @@ use kintsu_dag::NodeId;
 use super::{Link, Loads};
 use crate::Topology;
 
-/// From where to where something moves.
+/// From where to where something moves. `N` names nodes, as in [`Link`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum Way<N = NodeId> {
     /// From a node's disk.
-    Read(NodeId),
+    Read(N),
     /// From one node to another.
-    Between(NodeId, NodeId),
+    Between(N, N),
     /// To a node's disk.
-    Write(NodeId),
+    Write(N),
 }
 
 /// The links from one node to another, in order; each node is given with its rack, if it is in one. This is the

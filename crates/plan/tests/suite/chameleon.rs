@@ -12,6 +12,7 @@ use kintsu_plan::many::{
     phase, reschedule, scheduler,
 };
 use kintsu_plan::optimal::SharedTree;
+use kintsu_plan::traffic::{Link, Loads};
 use kintsu_plan::{DamagedStripe, Layout, LayoutKind, Rates, StripeView, Topology, even_cluster};
 
 const BLOCK: u64 = 1 << 20;
@@ -37,7 +38,7 @@ fn rated(rates: &[(f64, f64)]) -> Topology {
     topology
 }
 
-fn scene<'a>(topology: &'a Topology, disks: &'a Disks, underway: &'a [(Planned, u64)]) -> Scene<'a> {
+fn scene<'a>(topology: &'a Topology, disks: &'a Disks, underway: &'a [(Link, u64)]) -> Scene<'a> {
     Scene { topology, disks, underway }
 }
 
@@ -122,7 +123,9 @@ fn a_phase_ends_when_its_time_is_full_and_work_left_over_counts_in_the_next() {
     }
     // A block that alone takes longer than the phase is taken all the same, but not beside others.
     assert_eq!(phase(&open, &blocks, 0.5).repairs.len(), 1);
-    let half: Vec<(Planned, u64)> = first.repairs.iter().map(|r| (r.planned.clone(), BLOCK / 2)).collect();
+    let mut half = Loads::default();
+    first.repairs.iter().for_each(|repair| repair.planned.load(&topology, BLOCK / 2, &mut half));
+    let half: Vec<(Link, u64)> = half.iter().collect();
     let second = phase(&scene(&topology, &disks, &half), &first.left, 5.0);
     assert!((3..=6).contains(&second.repairs.len()), "{}", second.repairs.len());
     assert!(phase(&scene(&topology, &disks, &half), &first.left, 0.5).repairs.is_empty());

@@ -7,7 +7,7 @@ use crate::support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::many::{
     Disks, History, LostBlock, Planned, Route, SCHEDULERS, Scene, requestors, scheduler,
 };
@@ -145,7 +145,7 @@ fn the_requestor_of_one_repair_is_chosen_by_what_it_can_receive() {
     let stripe = waiting("rs:n=6,k=4", &topology, 20, &[NodeId(2)]).swap_remove(0);
     topology = without(topology, &[NodeId(2)]);
     let disks = Disks::default();
-    let chosen = |topology: &Topology, underway: &[(Planned, u64)]| {
+    let chosen = |topology: &Topology, underway: &[(Link, u64)]| {
         let scene = Scene { topology, disks: &disks, underway };
         let chosen = requestors(&scene, &stripe).unwrap();
         assert_eq!(chosen[0].0, stripe.lost[0]);
@@ -158,9 +158,9 @@ fn the_requestor_of_one_repair_is_chosen_by_what_it_can_receive() {
     slow.rates.down.insert(first, rate(250));
     let second = chosen(&slow, &[]);
     assert_ne!(second, first);
-    let other = &planned("auto", &topology, std::slice::from_ref(&stripe))[0];
-    let busy = Planned { stripe: StripeId(99), requestor: first, ..other.clone() };
-    assert_ne!(chosen(&topology, &[(busy, other.bytes)]), first);
+    let bytes = stripe.view.block_len(stripe.lost[0]);
+    assert_ne!(chosen(&topology, &[(Link::NodeDown(first), bytes)]), first);
+    assert_eq!(chosen(&topology, &[(Link::NodeDown(NodeId(999)), bytes)]), first, "one that nobody knows");
     // So is a rack whose link is slow.
     let mut narrow = topology.clone();
     let racks: BTreeSet<_> = topology.nodes.values().map(|node| node.rack).collect();
@@ -182,6 +182,15 @@ fn blocks_of_one_stripe_share_their_trees_and_the_least_is_sent() {
         for planned in planned.iter().filter(|planned| !planned.also.is_empty()) {
             let sent: f64 = planned.sends().iter().map(|(_, _, part)| part).sum();
             assert!((sent - (k + 1.0)).abs() < 1e-9, "{planned:?}");
+            // Each helper reads its block once, and both new blocks are written.
+            let mut loads = Loads::default();
+            planned.load(&topology, planned.bytes, &mut loads);
+            let of = |disk: fn(&Link) -> bool| -> f64 {
+                let bytes = loads.iter().filter(|(link, _)| disk(link)).map(|(_, bytes)| bytes);
+                bytes.sum::<u64>() as f64 / planned.bytes as f64
+            };
+            assert_eq!(of(|link| matches!(link, Link::DiskRead(_))), k, "{planned:?}");
+            assert_eq!(of(|link| matches!(link, Link::DiskWrite(_))), 2.0, "{planned:?}");
             pairs += 1;
         }
         assert_eq!(pairs, stripes.iter().filter(|stripe| stripe.lost.len() == 2).count());
@@ -189,6 +198,116 @@ fn blocks_of_one_stripe_share_their_trees_and_the_least_is_sent() {
         let least: f64 = stripes.iter().map(|stripe| (k + two(stripe)) * planned[0].bytes as f64).sum();
         let least = least / 15.0 / f64::from(1 << 20);
         assert!(busiest(&planned, &topology) < 1.05 * least, "{code}");
+    }
+}
+
+fn auto(
+    topology: &Topology,
+    disks: &Disks,
+    underway: &[(Link, u64)],
+    stripes: &[DamagedStripe],
+) -> Vec<Planned> {
+    let scene = Scene { topology, disks, underway };
+    let made = scheduler("auto").unwrap().plan(&scene, &mut History::default(), &LostBlock::all(stripes));
+    made.into_iter().map(Result::unwrap).collect()
+}
+
+/// What keeps a node's links and disk busy for long.
+fn busy(node: u32) -> Vec<(Link, u64)> {
+    let node = NodeId(node);
+    let all: [Link; 4] =
+        [Link::NodeUp(node), Link::NodeDown(node), Link::DiskRead(node), Link::DiskWrite(node)];
+    all.map(|link| (link, 1_u64 << 40)).to_vec()
+}
+
+#[test]
+fn what_happens_on_nodes_without_a_part_in_repairs_changes_no_plan() {
+    for (racks, dead, most) in [(1, vec![2], 1), (1, vec![2], 60), (1, vec![2, 5], 60), (4, vec![2, 5], 40)] {
+        let mut dead: Vec<NodeId> = dead.into_iter().map(NodeId).collect();
+        let mut topology = rated(topology(racks, 20 / racks), [1 << 20, 1 << 19], 3);
+        let mut stripes = waiting("rs:n=9,k=6", &topology, 100, &dead);
+        stripes.truncate(most);
+        if racks > 1 {
+            let rate = |rack| (RackId(rack), NonZeroU64::new(1 << 20).unwrap());
+            topology.rates.rack_up = (0..racks as u32).map(rate).collect();
+            topology.rates.rack_down = topology.rates.rack_up.clone();
+        }
+        let apart = NodeId(99);
+        topology.nodes.insert(apart, topology.nodes[&NodeId(0)].clone());
+        dead.push(apart);
+        let topology = without(topology, &dead);
+        let slow = BTreeMap::from([(apart, NonZeroU64::MIN)]);
+        let disks = Disks { read: slow.clone(), write: slow };
+        let plain = auto(&topology, &Disks::default(), &[], &stripes);
+        assert_eq!(auto(&topology, &disks, &busy(99), &stripes), plain, "{} stripes", stripes.len());
+    }
+}
+
+#[test]
+fn a_busy_or_slow_node_is_spared_and_the_others_are_as_even_as_without_it() {
+    let topology = rated(topology(1, 17), [1 << 20, 1 << 20], 3);
+    let stripes = waiting("rs:n=14,k=10", &topology, 100, &[NodeId(2)]);
+    let topology = without(topology, &[NodeId(2)]);
+    let slow = BTreeMap::from([(NodeId(5), NonZeroU64::new(1000).unwrap())]);
+    let slow = Disks { read: slow.clone(), write: slow };
+    for (disks, underway) in
+        [(&Disks::default(), busy(5)), (&slow, Vec::new()), (&slow, busy(5)), (&slow, busy(99))]
+    {
+        let planned = auto(&topology, disks, &underway, &stripes);
+        // Ten blocks for each lost one, over fifteen nodes.
+        let each = planned.len() as f64 * 10.0 / 15.0 * planned[0].bytes as f64;
+        assert!(busiest(&planned, &topology) < 1.15 * each / f64::from(1 << 20), "{underway:?}");
+        let at_it = planned.iter().flat_map(Planned::sends).filter(|(from, ..)| *from == NodeId(5));
+        let sent: f64 = at_it.map(|(_, _, part)| part).sum();
+        assert!(sent * planned[0].bytes as f64 < 0.03 * each, "{sent} {underway:?}");
+        assert!(planned.iter().all(|planned| planned.requestor != NodeId(5)), "{underway:?}");
+    }
+}
+
+#[test]
+fn a_busy_helper_that_no_repair_can_do_without_leaves_the_others_even() {
+    for racks in [1, 4] {
+        let mut topology = rated(topology(racks, 16 / racks), [1 << 20, 1 << 20], 3);
+        let stripes = waiting("rs:n=5,k=4", &topology, 300, &[NodeId(2)]);
+        let rate = |rack| (RackId(rack), NonZeroU64::new(4 << 20).unwrap());
+        topology.rates.rack_up = (0..racks as u32).map(rate).collect();
+        let topology = without(topology, &[NodeId(2)]);
+        let slow = BTreeMap::from([(NodeId(5), NonZeroU64::new(1000).unwrap())]);
+        let slow = Disks { read: slow, ..Disks::default() };
+        let rest = |planned: &[Planned]| {
+            let mut loads: BTreeMap<(bool, NodeId), f64> = BTreeMap::new();
+            for (from, to, part) in planned.iter().flat_map(Planned::sends) {
+                *loads.entry((true, from)).or_default() += part;
+                *loads.entry((false, to)).or_default() += part;
+            }
+            loads.retain(|(_, node), _| *node != NodeId(5));
+            loads.into_values().fold(0.0, f64::max)
+        };
+        let plain = rest(&auto(&topology, &Disks::default(), &[], &stripes));
+        let up = [(Link::NodeUp(NodeId(5)), 1_u64 << 40)];
+        for (disks, underway) in [(&Disks::default(), &up[..]), (&slow, &up[..0]), (&slow, &up[..])] {
+            let aware = rest(&auto(&topology, disks, underway, &stripes));
+            assert!(aware < 1.15 * plain, "{racks} racks, {underway:?}: {aware} {plain}");
+        }
+    }
+}
+
+#[test]
+fn a_block_by_itself_gets_the_best_trees_unless_others_are_done_sooner() {
+    let topology = rated(topology(1, 9), [1 << 20, 1 << 20], 1);
+    let stripes = waiting("rs:n=6,k=4", &topology, 20, &[NodeId(2)]);
+    let topology = without(topology, &[NodeId(2)]);
+    for stripe in stripes.chunks(1) {
+        let none = Disks::default();
+        let plain = auto(&topology, &none, &[], stripe);
+        let helper = plain[0].helpers()[0];
+        let all: Vec<(Link, u64)> = topology.nodes.keys().map(|node| (Link::NodeUp(*node), 1)).collect();
+        assert_eq!(auto(&topology, &none, &all, stripe), plain, "that is almost nothing");
+        let busy = [(Link::NodeUp(helper), 1_u64 << 40)];
+        let other = auto(&topology, &none, &busy, stripe);
+        let slow = Disks { read: [(helper, NonZeroU64::MIN)].into(), ..Disks::default() };
+        let spared = auto(&topology, &slow, &[], stripe);
+        assert!(!other[0].helpers().contains(&helper) && !spared[0].helpers().contains(&helper));
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use kintsu_dag::NodeId;
+use kintsu_plan::many::Scene;
 use kintsu_plan::{
     Assignment, DamagedStripe, Method, Rates, Recovery, Repair, Schedule, Shares, Topology, choose_requestors,
 };
@@ -26,9 +27,9 @@ fn restricted(mut topology: Topology, requestors: &BTreeSet<NodeId>) -> Topology
 /// Assigns in windows of eight.
 fn assigned(schedule: Schedule, topology: &Topology, stripes: &[DamagedStripe]) -> Vec<Assignment> {
     let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
-    let windows = stripes
-        .chunks(8)
-        .flat_map(|window| recovery.window(schedule, Method::Pipeline, &mut shares, topology, window));
+    let windows = stripes.chunks(8).flat_map(|window| {
+        recovery.window(schedule, Method::Pipeline, &mut shares, &Scene::of(topology), window)
+    });
     windows.map(Result::unwrap).collect()
 }
 
@@ -136,7 +137,8 @@ fn what_a_requestor_cannot_take_is_told_and_the_rest_goes_on() {
     let only = BTreeSet::from([NodeId(7)]);
     let topology = restricted(without(topology, &[DEAD]), &only);
     let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
-    let all = recovery.window(Schedule::PushRep, Method::Pipeline, &mut shares, &topology, &stripes);
+    let scene = Scene::of(&topology);
+    let all = recovery.window(Schedule::PushRep, Method::Pipeline, &mut shares, &scene, &stripes);
     for (stripe, assigned) in stripes.iter().zip(all) {
         match assigned {
             Ok(assigned) => assert!(assigned.requestors.values().eq(&only)),
@@ -156,7 +158,8 @@ fn a_repair_keeps_to_its_assignment_until_that_is_released_or_impossible() {
     let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
     for waiting in &stripes {
         let window = std::slice::from_ref(waiting);
-        let all = recovery.window(Schedule::ByIndex, Method::Pipeline, &mut shares, &topology, window);
+        let scene = Scene::of(&topology);
+        let all = recovery.window(Schedule::ByIndex, Method::Pipeline, &mut shares, &scene, window);
         let assignment = all.into_iter().next().unwrap().unwrap();
         let requestors = recovery.requestors(&waiting.view, &topology, &waiting.lost).unwrap();
         assert!(requestors.iter().eq(assignment.requestors.values()));
@@ -214,7 +217,7 @@ proptest! {
             topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::MIN);
         }
         let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
-        let all = recovery.window(schedule, method, &mut shares, &topology, &stripes);
+        let all = recovery.window(schedule, method, &mut shares, &Scene::of(&topology), &stripes);
         for (stripe, assigned) in stripes.iter().zip(all) {
             let Ok(assigned) = assigned else { continue };
             let together = method == Method::Optimal && schedule == Schedule::Balanced && rated;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::many::{Loss, bound};
+use kintsu_plan::many::{Loss, Scene, bound};
 use kintsu_plan::{
     Account, Assignment, DamagedStripe, Method, Rates, Recovery, Repair, RepairPlan, Schedule, Shares,
     StripeView, Topology,
@@ -31,7 +31,7 @@ fn assigned(
     topology: &Topology,
     window: &[DamagedStripe],
 ) -> Vec<Assignment> {
-    let all = recovery.window(Schedule::Balanced, Method::Optimal, shares, topology, window);
+    let all = recovery.window(Schedule::Balanced, Method::Optimal, shares, &Scene::of(topology), window);
     all.into_iter().map(Result::unwrap).collect()
 }
 

@@ -337,7 +337,7 @@ impl BlockStore for FileStore {
             aside_bytes: state.aside.values().sum(),
             capacity_bytes,
             free_bytes,
-            carried: self.shared.disk.carried(root),
+            device: self.shared.disk.device(root),
         })
     }
 }

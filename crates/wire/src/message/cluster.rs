@@ -237,6 +237,9 @@ pub struct Counters {
     pub link: Option<LinkCounters>,
     /// The device of its folder: bytes read and written.
     pub disk: Option<(u64, u64)>,
+    /// Milliseconds in which that device had requests; `None` if the system or an older agent does not tell.
+    #[serde(default)]
+    pub disk_busy_ms: Option<u64>,
     /// The part that was background work of this agent.
     pub background: Moved,
 }

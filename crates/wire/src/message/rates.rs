@@ -19,7 +19,8 @@ pub struct KnownLink {
     pub way: Way,
     /// What it can carry, in bytes a second, and how that is known.
     pub capacity: Option<(u64, RateSource)>,
-    /// What others than repairs take of it now, in bytes a second; `None` if it is not counted.
+    /// What others than repairs take of it now, in bytes a second; `None` if it is not counted. Of a rack's link the most that
+    /// it can be: all that they take of its nodes' links.
     pub foreground: Option<u64>,
 }
 
@@ -69,7 +70,7 @@ pub enum RateSource {
     Set,
     /// A short probe measured it.
     Measured,
-    /// It once carried so much.
+    /// It once carried so much; a disk, while repairs kept it busy all the time.
     Seen,
     /// The hardware negotiated it.
     Hardware,

@@ -39,8 +39,9 @@ pub enum Steer {
 #[derive(Debug, Default)]
 pub struct Courses {
     list: BTreeMap<StripeId, Course>,
-    /// What the links leave, as known when the phase began.
+    /// What users leave of links and disks, as known when the phase began.
     rates: Rates,
+    disks: Disks,
     phase: Option<f64>,
 }
 
@@ -86,14 +87,13 @@ impl Courses {
         self.list.is_empty()
     }
 
-    /// Time has passed: what is to be done, and with which stripes. `topology` has the rates that are idle now.
-    pub fn steps(&mut self, topology: &Topology, now: f64) -> Vec<(StripeId, Steer)> {
+    /// Time has passed: what is to be done, and with which stripes. `topology` and `disks` have the rates that are idle now.
+    pub fn steps(&mut self, topology: &Topology, disks: &Disks, now: f64) -> Vec<(StripeId, Steer)> {
         if self.phase.is_none_or(|begun| now - begun > PHASE_SECONDS) {
-            (self.phase, self.rates) = (Some(now), topology.rates.clone());
+            (self.phase, self.rates, self.disks) = (Some(now), topology.rates.clone(), disks.clone());
         }
         self.expect(topology, now);
-        let disks = Disks::default();
-        let scene = Scene { topology, disks: &disks, underway: &[] };
+        let scene = Scene { topology, disks, underway: &[] };
         let open: Vec<StripeId> =
             self.list.iter().filter(|(_, course)| course.is_open()).map(|(stripe, _)| *stripe).collect();
         let underway: Vec<Underway> = open.iter().map(|stripe| self.list[stripe].underway.clone()).collect();
@@ -118,8 +118,7 @@ impl Courses {
     /// Sets when each sender should have sent what it has.
     fn expect(&mut self, topology: &Topology, now: f64) {
         let known = Topology { rates: self.rates.clone(), ..topology.clone() };
-        let disks = Disks::default();
-        let scene = Scene { topology: &known, disks: &disks, underway: &[] };
+        let scene = Scene { topology: &known, disks: &self.disks, underway: &[] };
         let underway: Vec<Underway> = self.list.values().map(|course| course.underway.clone()).collect();
         for (course, seconds) in self.list.values_mut().zip(shared_expectations(&scene, &underway)) {
             // What is left becomes less; what was expected of all does not.
@@ -215,7 +214,7 @@ mod tests {
                     courses.ended(StripeId(*stripe));
                 }
             }
-            let steers = courses.steps(&topology(), now);
+            let steers = courses.steps(&topology(), &Disks::default(), now);
             if !steers.is_empty() {
                 return Some((now, steers));
             }
@@ -245,7 +244,7 @@ mod tests {
         let Route::Trees(trees) = &planned.route else { panic!() };
         assert_eq!(trees[0].parents[&n(1)], None);
         // It begins anew, and the attempt that follows too.
-        assert_eq!(courses.steps(&topology(), now + 1.0), []);
+        assert_eq!(courses.steps(&topology(), &Disks::default(), now + 1.0), []);
     }
 
     #[test]
@@ -257,13 +256,13 @@ mod tests {
         let (now, steers) = run(&mut courses, &[1, 2], 3, slow).unwrap();
         assert_eq!(steers, [(StripeId(1), Steer::Postpone)]);
         courses.ended(StripeId(2));
-        assert_eq!(courses.steps(&topology(), now + 1.0), [(StripeId(1), Steer::Wake)]);
+        assert_eq!(courses.steps(&topology(), &Disks::default(), now + 1.0), [(StripeId(1), Steer::Wake)]);
         for turn in 0..2 * MOST_STEPS {
             let stripe = u64::from(turn) + 3;
             courses.begin(planned(stripe, [5, 6, 7], 9), 0, now + 1.0);
-            let steers = courses.steps(&topology(), now + 100.0 * f64::from(turn + 1));
+            let steers = courses.steps(&topology(), &Disks::default(), now + 100.0 * f64::from(turn + 1));
             courses.ended(StripeId(stripe));
-            courses.steps(&topology(), now + 100.0 * f64::from(turn + 1));
+            courses.steps(&topology(), &Disks::default(), now + 100.0 * f64::from(turn + 1));
             assert!(
                 turn < MOST_STEPS || steers.iter().all(|(stripe, _)| *stripe != StripeId(1)),
                 "{turn}: {steers:?}"

@@ -3,7 +3,8 @@
 //! A repair loads the links that its trees pass, or that its method would load if the trees are not known yet. Another
 //! one may start while each of its links has less in flight than it carries in [`BUSY_SECONDS`], or less than `share`
 //! repairs of its size have in all. (A repair puts only a part of its bytes on one link, and its slices are as slow as its
-//! slowest link, so a link is full only if many repairs share it.) What a repair has done is no longer in flight.
+//! slowest link, so a link is full only if many repairs share it.) What a repair has done is no longer in flight. Disks
+//! hold up no repair; what they have to read and write is counted for planners.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -19,7 +20,7 @@ const BUSY_SECONDS: u64 = 30;
 /// repairs at once would only hold up users and each other.
 const BUSY_BYTES: u64 = 16 << 20;
 
-/// The bytes that a repair puts on each link.
+/// The bytes that a repair puts on each link and disk.
 pub type LinkLoads = Vec<(Link, u64)>;
 
 /// The bytes in flight.
@@ -70,7 +71,8 @@ impl Flight {
 
     /// Adds what a repair has in flight.
     pub fn add(&mut self, loads: &LinkLoads) {
-        loads.iter().for_each(|(link, bytes)| *self.bytes.entry(*link).or_default() += bytes);
+        let links = loads.iter().filter(|(link, _)| !matches!(link, Link::DiskRead(_) | Link::DiskWrite(_)));
+        links.for_each(|(link, bytes)| *self.bytes.entry(*link).or_default() += bytes);
     }
 
     /// Subtracts what a repair has no longer in flight.
@@ -112,7 +114,7 @@ pub fn left(loads: &LinkLoads, done: u64, whole: u64) -> LinkLoads {
     loads.iter().map(|(link, bytes)| (*link, part(*bytes))).collect()
 }
 
-/// The bytes that a repair puts on each link: links of nodes, and those of racks and pairs whose rates are known.
+/// The bytes that a repair puts on each link: links and disks of nodes, and links of racks and pairs whose rates are known.
 /// Without trees, each helper sends a block for each lost one: to the next helper if slices are `relayed`, else to the
 /// requestors.
 pub fn loads(
@@ -122,7 +124,7 @@ pub fn loads(
     bytes_of: &dyn Fn(BlockIndex) -> u64,
 ) -> LinkLoads {
     let mut loads = Loads::default();
-    let mut add = |from: NodeId, to: NodeId, bytes: u64| loads.add(topology, Way::Between(from, to), bytes);
+    let mut add = |way: Way, bytes: u64| loads.add(topology, way, bytes);
     let requestors: Vec<(BlockIndex, NodeId)> = assignment.requestors.iter().map(|(b, n)| (*b, *n)).collect();
     let bytes = requestors.iter().map(|(block, _)| bytes_of(*block)).max().unwrap_or(0);
     if let Some(((_, requestor), also)) = requestors.split_first() {
@@ -130,30 +132,30 @@ pub fn loads(
         for tree in &assignment.trees {
             let part =
                 (u128::from(bytes) * u128::from(tree.share)).div_ceil(u128::from(period.max(1))) as u64;
-            tree.sends(*requestor, also)
-                .into_iter()
-                .for_each(|(from, to, sums)| add(from, to, part * sums as u64));
+            tree.ways(*requestor, also).into_iter().for_each(|(way, blocks)| add(way, part * blocks as u64));
         }
     }
     for (block, requestor) in requestors {
         let bytes = bytes_of(block);
         if let Some(tree) = assignment.own_trees.get(&block) {
-            tree.sends(requestor, &[])
-                .into_iter()
-                .for_each(|(from, to, sums)| add(from, to, bytes * sums as u64));
+            tree.ways(requestor, &[]).into_iter().for_each(|(way, blocks)| add(way, bytes * blocks as u64));
         }
         if !assignment.has_trees() {
+            add(Way::Write(requestor), bytes);
             let mut chain: Vec<NodeId> = assignment.helpers.iter().copied().collect();
             chain
                 .sort_by_key(|node| (topology.rack(*node) == topology.rack(requestor), topology.rack(*node)));
             let next = chain.iter().skip(1).copied().chain([requestor]);
             for (from, next) in chain.iter().zip(next) {
-                add(*from, if relayed { next } else { requestor }, bytes);
+                add(Way::Between(*from, if relayed { next } else { requestor }), bytes);
             }
         }
     }
+    if !assignment.has_trees() {
+        assignment.helpers.iter().for_each(|node| add(Way::Read(*node), bytes));
+    }
     let counts = |link: &Link| match link {
-        Link::NodeUp(_) | Link::NodeDown(_) => true,
+        Link::NodeUp(_) | Link::NodeDown(_) | Link::DiskRead(_) | Link::DiskWrite(_) => true,
         other => topology.rates.of(*other).is_some(),
     };
     loads.iter().filter(|(link, _)| counts(link)).collect()
@@ -200,7 +202,18 @@ mod tests {
             tree(&[(1, Some(2)), (2, None), (3, None)], 1),
             tree(&[(1, Some(2)), (2, Some(3)), (3, None)], 3),
         ];
-        assert_eq!(sent(&of(true, trees)), [down(2, 1000), down(3, 750), down(9, 1250)]);
+        let along = of(true, trees);
+        assert_eq!(sent(&along), [down(2, 1000), down(3, 750), down(9, 1250)]);
+        // Disks are counted, and hold up nothing.
+        let disks: Vec<_> = along
+            .into_iter()
+            .filter(|(link, _)| !matches!(link, Link::NodeUp(_) | Link::NodeDown(_)))
+            .collect();
+        let read = |node: u32| (Link::DiskRead(NodeId(node)), 1000);
+        assert_eq!(disks, [read(1), read(2), read(3), (Link::DiskWrite(NodeId(9)), 1000)]);
+        let mut flight = Flight::default();
+        (0..2 * BUSY_BYTES / 1000).for_each(|_| flight.add(&disks));
+        assert!(flight.is_empty() && flight.has_room(&disks));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::Rates;
+use kintsu_plan::traffic::Loads;
 use kintsu_wire::message::{BadBlock, GoneAround};
 
 use super::flight::{self, Flight, LinkLoads};
@@ -409,6 +410,22 @@ impl Queue {
             self.wait(want.stripe);
         }
         self.start()
+    }
+
+    /// What links and disks still have to carry: for the stripes under repair, and for those that wait for their turn except
+    /// `these`.
+    pub fn underway(&self, these: &BTreeSet<StripeId>) -> LinkLoads {
+        let mut left = Loads::default();
+        for (stripe, entry) in &self.entries {
+            let loads = match entry.running {
+                true => &entry.in_flight,
+                // What only paused jobs want has no turn.
+                false if these.contains(stripe) || !self.waiting.contains_key(&entry.rank) => continue,
+                false => &entry.loads,
+            };
+            left.extend(loads.iter().copied());
+        }
+        left.iter().filter(|(_, bytes)| *bytes > 0).collect()
     }
 
     /// Whether a stripe waits for or is under repair.

@@ -47,26 +47,24 @@ const FILL: f64 = 1.0 / 64.0;
 const SPLIT: f64 = 0.08;
 
 /// Nothing more is tried when the busiest link needs at most this much longer than it must.
-const ENOUGH: f64 = 1.01;
+pub(super) const ENOUGH: f64 = 1.01;
+
+/// Links that are overlooked count as this many times as busy as all others, or more.
+const BUSIER: f64 = 1.1;
 
 /// The exponent of the norm: in the first pass, and at last.
 const POWERS: (i32, i32) = (16, 96);
 
 /// The planned repair of each draft.
 pub(super) fn balance(desk: &mut Desk<'_>, drafts: &[Draft<'_>]) -> Vec<Result<Planned, PlanError>> {
-    // The helpers that codes prescribe were noted for the choices before; now they are counted with their trees.
-    for draft in drafts.iter().filter(|draft| draft.case.helpers.len() == draft.case.k) {
-        for node in &draft.case.helpers {
-            let up = desk.up(*node);
-            desk.load[up] -= draft.case.bytes;
-        }
-    }
-    let floor = floor(desk, drafts);
+    let prescribed = prescribed(desk, drafts);
+    let floor = floor(desk, drafts, &prescribed);
+    desk.overlook(floor.links, &prescribed);
     let places = places(desk, drafts);
     let mut parts = vec![1; drafts.len()];
     let mut best = assigned(desk, drafts, &places, (&parts[..], WAYS[0]), floor);
     let mut way = WAYS[0];
-    let done = |best: &(f64, Vec<Laid>)| best.0 <= ENOUGH * floor || drafts.len() > FEW;
+    let done = |best: &(f64, Vec<Laid>)| best.0 <= ENOUGH * floor.all || drafts.len() > FEW;
     for other in WAYS.into_iter().skip(1) {
         if done(&best) {
             break;
@@ -135,10 +133,17 @@ fn depth(tree: &Tree) -> usize {
 
 /// Gives more trees to some blocks: for each link that is busier than it must be, one block that loads it. Whether
 /// there is any.
-fn divide(desk: &mut Desk<'_>, drafts: &[Draft<'_>], laid: &[Laid], parts: &mut [usize], floor: f64) -> bool {
+fn divide(
+    desk: &mut Desk<'_>,
+    drafts: &[Draft<'_>],
+    laid: &[Laid],
+    parts: &mut [usize],
+    floor: Floor,
+) -> bool {
     drafts.iter().zip(laid).for_each(|(draft, laid)| carry(desk, draft, laid, 1.0));
-    let busy = (0..desk.load.len()).map(|link| (desk.time(link, 0.0), link));
-    let mut busy: Vec<(f64, usize)> = busy.filter(|(seconds, _)| *seconds > ENOUGH * floor).collect();
+    let links = (0..desk.load.len()).filter(|link| !desk.is_overlooked(*link));
+    let busy = links.map(|link| (desk.time(link, 0.0), link));
+    let mut busy: Vec<(f64, usize)> = busy.filter(|(seconds, _)| *seconds > ENOUGH * floor.all).collect();
     busy.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     drafts.iter().zip(laid).for_each(|(draft, laid)| carry(desk, draft, laid, -1.0));
     // By link: which drafts load it.
@@ -171,10 +176,11 @@ fn assigned(
     drafts: &[Draft<'_>],
     places: &[Result<Places, PlanError>],
     (parts, way): (&[usize], Way),
-    floor: f64,
+    floor: Floor,
 ) -> (f64, Vec<Laid>) {
     let children = if let Way::Prices(children) = way { children } else { 0 };
-    let mut prices = Prices { unit: 1.0 / floor, power: POWERS.0, children };
+    let unit = 1.0 / floor.links;
+    let mut prices = Prices { unit, power: POWERS.0, children, overlooked: BUSIER, given: false };
     let mut laid: Vec<Laid> = Vec::with_capacity(drafts.len());
     for (number, draft) in drafts.iter().enumerate() {
         laid.push(add(desk, draft, places.get(number), parts[number], &prices));
@@ -183,10 +189,11 @@ fn assigned(
     let mut latest = best.0;
     let passes = (SEARCHES / parts.iter().sum::<usize>().max(1)).clamp(1, MAX_PASSES);
     for _ in 0..passes {
-        if latest <= ENOUGH * floor {
+        if latest <= ENOUGH * floor.all {
             break;
         }
         prices.power = (prices.power * 3 / 2).min(POWERS.1);
+        prices.overlooked = BUSIER * (latest * unit).max(1.0);
         let mut next = Vec::with_capacity(drafts.len());
         for (number, (draft, laid)) in drafts.iter().zip(&laid).enumerate() {
             remove(desk, draft, laid);
@@ -216,6 +223,7 @@ fn add(
         false => None,
     };
     let case = again.as_ref().unwrap_or(&draft.case);
+    let prices = &Prices { given: case.helpers.len() == case.k, ..*prices };
     let bytes = case.bytes / parts as f64;
     if !draft.also.is_empty() {
         return several::add(desk, draft, case, parts, prices);
@@ -278,10 +286,19 @@ fn carry(desk: &mut Desk<'_>, draft: &Draft<'_>, laid: &Laid, times: f64) {
     laid.trees.iter().for_each(|tree| desk.carry_tree(tree, &laid.also, bytes));
 }
 
-/// A time that the busiest link needs at least, in seconds: the blocks' uploads over all uplinks of their helpers
-/// together, and the same for downlinks and disks; what is under way on one link, and what the code prescribes.
-/// Positive.
-fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>]) -> f64 {
+/// Times that the busiest link needs at least.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Floor {
+    /// For links of nodes, in seconds: the blocks' uploads over all uplinks of their helpers together, and the same for downlinks,
+    /// beside what is under way; and what one link got before from this call or what the code prescribes. Positive.
+    pub links: f64,
+    /// The same, and for all disks together.
+    pub all: f64,
+}
+
+/// The floor for these drafts, of which links get the `prescribed` bytes in any case. That one link has much under way, or one
+/// disk is slow, does not matter: the others need not wait for it.
+pub(super) fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>], prescribed: &[f64]) -> Floor {
     let n = desk.ids.len();
     let mut helps = vec![false; n];
     drafts.iter().flat_map(|draft| &draft.case.helpers).for_each(|node| helps[*node] = true);
@@ -291,30 +308,57 @@ fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>]) -> f64 {
     let got: f64 = drafts.iter().map(|draft| draft.blocks().count() as f64 * draft.case.bytes).sum();
     let together = |bytes: f64, link: &dyn Fn(usize) -> usize, counts: &dyn Fn(usize) -> bool| {
         let links: Vec<usize> = (0..n).filter(|node| counts(*node)).map(link).collect();
-        if links.iter().any(|link| desk.pace[*link] == 0.0) {
-            return 0.0;
+        match links.iter().any(|link| desk.pace[*link] == 0.0) {
+            true => 0.0,
+            false => level(desk, links, bytes, prescribed),
         }
-        let rate: f64 = links.iter().map(|link| 1.0 / desk.pace[*link]).sum();
-        let load: f64 = links.iter().map(|link| desk.load[*link]).sum();
-        if rate > 0.0 { (load + bytes) / rate } else { 0.0 }
     };
-    let floors = [
+    let several = gets.iter().filter(|gets| **gets).count() > 1;
+    let own = (0..desk.load.len()).filter(|link| !desk.is_disk(*link));
+    let links = [
         together(read, &|node| desk.up(node), &|node| helps[node]),
-        together(read, &|node| desk.read(node), &|node| helps[node]),
         together(sent, &|node| desk.down(node), &|node| helps[node] || gets[node]),
         together(got, &|node| desk.down(node), &|node| gets[node]),
-        together(got, &|node| desk.write(node), &|node| gets[node]),
-        desk.seconds(),
-        prescribed(desk, drafts),
+        own.map(|link| desk.own_time(link, prescribed[link])).fold(0.0, f64::max),
     ];
-    floors.into_iter().fold(f64::MIN_POSITIVE, f64::max)
+    let disks = [
+        together(read, &|node| desk.read(node), &|node| helps[node]),
+        together(got, &|node| desk.write(node), &|node| gets[node] && several),
+    ];
+    let links = links.into_iter().fold(f64::MIN_POSITIVE, f64::max);
+    Floor { links, all: disks.into_iter().fold(links, f64::max) }
 }
 
-/// When the helpers that codes prescribe have sent what they must, with all that they have to do already.
-fn prescribed(desk: &Desk<'_>, drafts: &[Draft<'_>]) -> f64 {
-    let mut sent = vec![0.0; desk.ids.len()];
-    for draft in drafts.iter().filter(|draft| draft.fixed) {
-        draft.case.helpers.iter().for_each(|node| sent[*node] += draft.case.bytes);
+/// When these links together have carried `bytes` more, in seconds. Those that are busy for longer anyway get no more of them than
+/// is prescribed.
+fn level(desk: &Desk<'_>, mut links: Vec<usize>, mut bytes: f64, prescribed: &[f64]) -> f64 {
+    loop {
+        let rate: f64 = links.iter().map(|link| 1.0 / desk.pace[*link]).sum();
+        let load: f64 = links.iter().map(|link| desk.load[*link]).sum();
+        let seconds = if rate > 0.0 { (load + bytes) / rate } else { 0.0 };
+        let (less, longer): (Vec<usize>, Vec<usize>) =
+            links.into_iter().partition(|link| desk.time(*link, 0.0) <= seconds);
+        if longer.is_empty() {
+            return seconds;
+        }
+        bytes -= longer.iter().map(|link| prescribed[*link]).sum::<f64>();
+        links = less;
     }
-    sent.iter().enumerate().map(|(node, bytes)| desk.sending(node, *bytes)).fold(0.0, f64::max)
+}
+
+/// By link the bytes that it gets in any case: because codes prescribe the helpers, or because one node gets all blocks.
+pub(super) fn prescribed(desk: &Desk<'_>, drafts: &[Draft<'_>]) -> Vec<f64> {
+    let mut bytes = vec![0.0; desk.load.len()];
+    let mut getters = (0..desk.ids.len()).filter(|node| desk.usable(*node));
+    if let (Some(only), None) = (getters.next(), getters.next()) {
+        let got = drafts.iter().map(|draft| draft.blocks().count() as f64 * draft.case.bytes);
+        bytes[desk.write(only)] = got.sum();
+    }
+    for draft in drafts.iter().filter(|draft| draft.fixed) {
+        for node in &draft.case.helpers {
+            bytes[desk.up(*node)] += draft.case.bytes;
+            bytes[desk.read(*node)] += draft.case.bytes;
+        }
+    }
+    bytes
 }

@@ -6,8 +6,11 @@
 //! least, so stars, chains and all trees between them come out as the loads demand. Later passes take each tree away
 //! and choose it again. Links of racks and disks have prices like all others; work under way counts as load. Where
 //! there are few blocks, each gets several trees. Blocks of one stripe that have helpers in common share their trees
-//! (`several`). A single block on an idle cluster gets the trees of [`crate::optimal::forest`], at the requestor that
-//! allows the best rate.
+//! (`several`). A single block gets the trees of [`crate::optimal::forest`], at the requestor that allows the best rate, if
+//! no other is done sooner because it spares slow disks and what is under way.
+//!
+//! A link that needs longer for what is under way than all others for what is planned is overlooked, and so is a slow disk with
+//! work that no choice can spare it: what can go elsewhere does, and the others are balanced as if it were not there.
 //!
 //! Where no rates are known all links count as equal, so loads are even in blocks.
 
@@ -16,6 +19,8 @@ mod order;
 mod search;
 mod several;
 mod single;
+#[cfg(test)]
+mod tests;
 
 use kintsu_dag::BlockIndex;
 
@@ -23,7 +28,7 @@ use super::desk::{Case, Desk};
 use super::scene::{History, LostBlock, Planned, Route, Scene, own_graph};
 use crate::PlanError;
 
-use balance::balance;
+use balance::{ENOUGH, balance};
 use order::order;
 
 pub use single::requestors;
@@ -92,35 +97,11 @@ fn planned<'a>(
     blocks: &[LostBlock<'_>],
     share: bool,
 ) -> (Vec<Result<Planned, PlanError>>, Desk<'a>) {
-    let mut desk = Desk::new(scene, blocks);
-    let mut results: Vec<Option<Result<Planned, PlanError>>> = Vec::with_capacity(blocks.len());
-    let mut drafts: Vec<Draft<'_>> = Vec::new();
-    for mates in blocks.chunk_by(same) {
-        if let Some(draft) = share.then(|| shared(&desk, results.len(), mates)).flatten() {
-            results.extend(mates.iter().map(|_| None));
-            note(&mut desk, &draft);
-            drafts.push(draft);
-            continue;
-        }
-        for lost in mates {
-            results.push(match draft(&mut desk, results.len(), lost) {
-                Ok(Step::Trees(draft)) => {
-                    note(&mut desk, &draft);
-                    drafts.push(draft);
-                    None
-                }
-                Ok(Step::OwnGraph(planned)) => Some(Ok(planned)),
-                Err(error) => Some(Err(error)),
-            });
-        }
-    }
+    let (mut desk, mut results, drafts) = drafted(scene, blocks, share);
     let made = match &drafts[..] {
-        [only] if scene.underway.is_empty() && blocks.len() == 1 => {
-            single::plan(&mut desk, only).map(|p| vec![p])
-        }
-        _ => None,
+        [only] if blocks.len() == 1 => alone(&mut desk, only),
+        _ => balance(&mut desk, &drafts),
     };
-    let made = made.unwrap_or_else(|| balance(&mut desk, &drafts));
     for (draft, planned) in drafts.iter().zip(made) {
         let mates = &blocks[draft.number..][..=draft.also.len()];
         let mut first = draft.number;
@@ -138,6 +119,59 @@ fn planned<'a>(
     let results =
         results.into_iter().zip(blocks).map(|(made, lost)| made.unwrap_or_else(|| Err(nobody(lost))));
     (results.collect(), desk)
+}
+
+/// The only repair: the best trees for the links alone, if others are not done sooner.
+fn alone(desk: &mut Desk<'_>, draft: &Draft<'_>) -> Vec<Result<Planned, PlanError>> {
+    let draft_alone = std::slice::from_ref(draft);
+    let made = match single::plan(desk, draft) {
+        Some(Ok(planned)) if desk.meets_others(&planned) => planned,
+        Some(made) => return vec![made],
+        None => return balance(desk, draft_alone),
+    };
+    let known = desk.clone();
+    let done = |planned: &Planned| known.done(known.parts(planned), planned.bytes as f64);
+    let others = balance(desk, draft_alone);
+    match others.iter().flatten().any(|other| ENOUGH * done(other) < done(&made)) {
+        true => others,
+        false => vec![Ok(made)],
+    }
+}
+
+/// By block the result, where it is made already.
+type Results = Vec<Option<Result<Planned, PlanError>>>;
+
+/// What is to be planned, in drafts, and the desk with the repairs of codes that have their own graphs.
+fn drafted<'a, 'b>(
+    scene: &Scene<'a>,
+    blocks: &[LostBlock<'b>],
+    share: bool,
+) -> (Desk<'a>, Results, Vec<Draft<'b>>) {
+    let mut desk = Desk::new(scene, blocks);
+    let mut results: Results = Vec::with_capacity(blocks.len());
+    let mut drafts: Vec<Draft<'b>> = Vec::new();
+    for mates in blocks.chunk_by(same) {
+        if let Some(draft) = share.then(|| shared(&desk, results.len(), mates)).flatten() {
+            results.extend(mates.iter().map(|_| None));
+            note(&mut desk, &draft, 1.0);
+            drafts.push(draft);
+            continue;
+        }
+        for lost in mates {
+            results.push(match draft(&mut desk, results.len(), lost) {
+                Ok(Step::Trees(draft)) => {
+                    note(&mut desk, &draft, 1.0);
+                    drafts.push(draft);
+                    None
+                }
+                Ok(Step::OwnGraph(planned)) => Some(Ok(planned)),
+                Err(error) => Some(Err(error)),
+            });
+        }
+    }
+    // From now on they are counted with their trees.
+    drafts.iter().for_each(|draft| note(&mut desk, draft, -1.0));
+    (desk, results, drafts)
 }
 
 /// A block that is repaired along with the first one.
@@ -194,12 +228,12 @@ fn draft<'a>(desk: &mut Desk<'_>, number: usize, lost: &LostBlock<'a>) -> Result
     Ok(Step::OwnGraph(planned))
 }
 
-/// Where the code decides who helps, the next choice should know it.
-fn note(desk: &mut Desk<'_>, draft: &Draft<'_>) {
+/// Where the code decides who helps, the next choice should know it. A negative `times` takes that back.
+fn note(desk: &mut Desk<'_>, draft: &Draft<'_>, times: f64) {
     if draft.case.helpers.len() == draft.case.k {
         for node in &draft.case.helpers {
             let up = desk.up(*node);
-            desk.load[up] += draft.case.bytes;
+            desk.load[up] += times * draft.case.bytes;
         }
     }
 }

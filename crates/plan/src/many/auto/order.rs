@@ -88,22 +88,6 @@ impl Default for Link {
 /// Seconds for which a repair keeps each of its links busy; links that are never the bottleneck are left out.
 fn loads(desk: &Desk<'_>, planned: &Planned) -> Vec<(usize, f64)> {
     let bytes = planned.bytes as f64;
-    let mut loads: Vec<(usize, f64)> = Vec::new();
-    let mut add = |link: usize, part: f64| {
-        let seconds = part * bytes * desk.pace[link];
-        if seconds > 0.0 {
-            loads.push((link, seconds));
-        }
-    };
-    for (from, to, part) in planned.sends() {
-        let (Some(from), Some(to)) = (desk.number(from), desk.number(to)) else { continue };
-        add(desk.up(from), part);
-        add(desk.read(from), part);
-        add(desk.down(to), part);
-        if desk.racked && desk.rack[from] != desk.rack[to] {
-            add(desk.rack_up(desk.rack[from]), part);
-            add(desk.rack_down(desk.rack[to]), part);
-        }
-    }
-    loads
+    let seconds = |(link, part): (usize, f64)| (link, part * bytes * desk.pace[link]);
+    desk.parts(planned).into_iter().map(seconds).filter(|(_, seconds)| *seconds > 0.0).collect()
 }

@@ -9,10 +9,18 @@ use super::super::desk::{Case, Desk, Places, Tree};
 /// Extra cost of each further child of the same node, so that no star is made where loads do not ask for it.
 const CROWDED: f64 = 0.05;
 
+/// Beyond this many times the floor the norm grows no more than linearly: of infinite prices none is the least, and their
+/// differences are no numbers.
+const STEEP: f64 = 1000.0;
+
+/// Of the links that are overlooked, one with endlessly much to carry counts as busier than one at the limit by this part.
+const ENDLESS: f64 = 0.2;
+
 /// A price has this part of the linear cost, so that idle links are told apart.
 const LINEAR: f64 = 1e-9;
 
 /// What makes prices out of loads.
+#[derive(Clone, Copy)]
 pub(super) struct Prices {
     /// One over the number of seconds that counts as 1.
     pub unit: f64,
@@ -21,6 +29,11 @@ pub(super) struct Prices {
     /// How many children a node gets at a time. With two, trees are about as deep as binary ones; with one, equal
     /// loads make chains. Zero where prices do not choose.
     pub children: usize,
+    /// How busy links count at least that are overlooked: busier than all others, and yet not so much that the prices of others
+    /// do not matter beside theirs.
+    pub overlooked: f64,
+    /// Whether the code leaves no choice of helpers, so that it does not matter whether these are overlooked.
+    pub given: bool,
 }
 
 impl Prices {
@@ -30,9 +43,23 @@ impl Prices {
         if scale == 0.0 {
             return 0.0;
         }
-        let now = ((desk.load[link] + before) * scale).max(0.0);
+        let now = match desk.is_overlooked(link) {
+            true if self.given && desk.sends(link) => return 0.0,
+            true => {
+                let own = ((desk.load[link] - desk.fixed[link] + before) * scale).max(0.0);
+                own + self.overlooked * (1.0 + ENDLESS * desk.beyond_limit(link))
+            }
+            false => ((desk.load[link] + before) * scale).max(0.0),
+        };
         let more = bytes * scale;
-        (now + more).powi(self.power) - now.powi(self.power) + LINEAR * more
+        self.norm(now + more) - self.norm(now) + LINEAR * more
+    }
+
+    fn norm(&self, time: f64) -> f64 {
+        if time <= STEEP {
+            return time.powi(self.power);
+        }
+        STEEP.powi(self.power) * (1.0 + f64::from(self.power) * (time / STEEP - 1.0))
     }
 
     /// The helpers with what each pays for its uplink and its disk, ascending.
@@ -288,5 +315,38 @@ impl Across<'_> {
         }
         edges.sort_unstable();
         Tree { requestor, edges }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+    use crate::many::Scene;
+    use crate::{Rates, even_cluster};
+
+    #[test]
+    fn a_price_is_what_the_norm_rises_by_and_a_number_however_busy_the_link_is() {
+        let mut topology = even_cluster(2, 1);
+        topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(1000).unwrap());
+        let mut desk = Desk::new(&Scene::of(&topology), &[]);
+        for power in [16, 24, 96] {
+            let prices = Prices { unit: 1.0, power, children: 1, overlooked: 1.1, given: false };
+            let mut rise = |load: f64, bytes: f64| {
+                desk.load[0] = load;
+                prices.rise(&desk, 0, 0.0, bytes)
+            };
+            for load in [0.0, 300.0, 1000.0, 4700.0, 900_000.0] {
+                let (now, more) = (load * (1.0 / 1000.0), 100.0 * (1.0 / 1000.0));
+                let plain = (now + more).powi(power) - now.powi(power) + LINEAR * more;
+                assert_eq!(rise(load, 100.0), plain, "{load}");
+            }
+            let steep = rise(900_000.0, 100.0);
+            for load in [2e6, 1e9, 1e12] {
+                let price = rise(load, 100.0);
+                assert!(price.is_finite() && price > steep, "{load}: {price} {steep}");
+            }
+        }
     }
 }

@@ -64,12 +64,8 @@ fn fastest(desk: &Desk<'_>, lost: &LostBlock<'_>, case: &Case) -> Result<usize, 
     best.map(|(_, _, node)| node).ok_or_else(|| super::nobody(lost))
 }
 
-/// The plan for one block; `None` where disks have rates, which these trees ignore, or there are several blocks.
-pub(super) fn plan(desk: &mut Desk<'_>, draft: &Draft<'_>) -> Option<Result<Planned, PlanError>> {
-    let disks = desk.scene.disks;
-    if !disks.read.is_empty() || !disks.write.is_empty() || !draft.also.is_empty() {
-        return None;
-    }
+/// The plan for a draft of one block, by the links alone; `None` without trees.
+pub(super) fn plan(desk: &Desk<'_>, draft: &Draft<'_>) -> Option<Result<Planned, PlanError>> {
     let requestor = match fastest(desk, &draft.lost, &draft.case) {
         Ok(node) => desk.ids[node],
         Err(error) => return Some(Err(error)),

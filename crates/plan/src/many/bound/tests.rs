@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::draw;
-use crate::many::{DamagedStripe, Disks, History, LostBlock, Planned, Route, SCHEDULERS, Scene};
+use crate::many::{DamagedStripe, History, LostBlock, Planned, Route, SCHEDULERS, Scene};
 use crate::{Layout, LayoutKind, PlanError, Rates, StripeView, even_cluster};
 
 fn rate(rate: u64) -> NonZeroU64 {
@@ -112,7 +112,7 @@ fn planned(losses: &[Loss], common: &[NodeId], topology: &Topology) -> Vec<Resul
         DamagedStripe { view, lost: vec![BlockIndex(0)], barred: BTreeSet::new() }
     };
     let stripes: Vec<DamagedStripe> = losses.iter().enumerate().map(stripe).collect();
-    let scene = Scene { topology: &topology, disks: &Disks::default(), underway: &[] };
+    let scene = Scene::of(&topology);
     SCHEDULERS[0].plan(&scene, &mut History::default(), &LostBlock::all(&stripes))
 }
 

@@ -13,7 +13,7 @@ use kintsu_dag::RackId;
 
 use super::window::Rules;
 use super::{Assignment, DamagedStripe};
-use crate::many::scene::{self, Disks, History, LostBlock, Planned, Scene};
+use crate::many::scene::{self, History, LostBlock, Planned, Scene};
 use crate::many::scheduler;
 use crate::{Rates, Topology};
 
@@ -25,7 +25,7 @@ const OVERSUBSCRIBED: u64 = 4;
 /// The stripes of the window that are planned together, each with its assignment; `None` for the others.
 pub(super) fn together(rules: &Rules<'_>, window: &[DamagedStripe]) -> Vec<Option<Assignment>> {
     let mut assigned = vec![None; window.len()];
-    let (rates, row) = (&rules.topology.rates, rules.method.row());
+    let (rates, row) = (&rules.scene.topology.rates, rules.method.row());
     let alone = !rates.pairs.is_empty() || (rates.is_empty() && row.without_rates.is_some());
     let scheduler = row.scheduler.and_then(|name| scheduler(name).ok());
     let Some(scheduler) = scheduler.filter(|_| rules.schedule.together(rules.method) && !alone) else {
@@ -37,12 +37,11 @@ pub(super) fn together(rules: &Rules<'_>, window: &[DamagedStripe]) -> Vec<Optio
         window[number].lost.iter().map(move |&block| LostBlock { stripe: &window[number], block })
     };
     let blocks: Vec<LostBlock<'_>> = at().flat_map(of).collect();
-    let assumed = rates.is_empty().then(|| assumed(rules.topology));
-    let topology = assumed.as_ref().unwrap_or(rules.topology);
-    let scene = Scene { topology, disks: &Disks::default(), underway: &[] };
+    let assumed = rates.is_empty().then(|| assumed(rules.scene.topology));
+    let scene = Scene { topology: assumed.as_ref().unwrap_or(rules.scene.topology), ..rules.scene };
     let planned = scheduler.plan(&scene, &mut History::default(), &blocks);
     let known = scheduler.ends_together && !rates.is_empty();
-    let seconds = if known { scene::seconds(rules.topology, planned.iter().flatten()) } else { 0.0 };
+    let seconds = if known { scene::seconds(rules.scene.topology, planned.iter().flatten()) } else { 0.0 };
     let mut planned = planned.into_iter();
     for number in at() {
         let made = planned.by_ref().take(window[number].lost.len());

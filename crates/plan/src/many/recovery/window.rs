@@ -17,6 +17,7 @@ use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 
 use super::together::together;
 use super::{Recovery, Schedule, last};
+use crate::many::Scene;
 use crate::optimal::SharedTree;
 use crate::repair::helpers_by_preference;
 use crate::repair::rebuild::decode;
@@ -109,13 +110,13 @@ impl Shares {
 pub(super) struct Rules<'a> {
     pub schedule: Schedule,
     pub method: Method,
-    pub topology: &'a Topology,
+    pub scene: Scene<'a>,
     /// The fastest link of a node, in bytes a second; 1 where none is known.
     fastest: u64,
 }
 
 impl Recovery {
-    /// Assigns a window of stripes, in their order. Requestors are those nodes that `topology` calls usable.
+    /// Assigns a window of stripes, in their order. Requestors are those nodes that the topology calls usable.
     /// The assignments are kept for [`Recovery::requestors`] and [`Recovery::assign`] until
     /// [`Recovery::release`]. A stripe gets `Err` where it cannot be repaired or placed; the others go on.
     pub fn window(
@@ -123,12 +124,13 @@ impl Recovery {
         schedule: Schedule,
         method: Method,
         shares: &mut Shares,
-        topology: &Topology,
+        scene: &Scene<'_>,
         window: &[DamagedStripe],
     ) -> Vec<Result<Assignment, PlanError>> {
-        let rates = topology.rates.up.values().chain(topology.rates.down.values());
+        let rates = &scene.topology.rates;
+        let rates = rates.up.values().chain(rates.down.values());
         let fastest = rates.map(|rate| rate.get()).max().unwrap_or(1);
-        let rules = Rules { schedule, method, topology, fastest };
+        let rules = Rules { schedule, method, scene: *scene, fastest };
         let planned = together(&rules, window);
         planned.iter().flatten().for_each(|assignment| shares.give(assignment));
         let mut assigned: Vec<_> = window
@@ -218,7 +220,7 @@ impl Recovery {
         let requestors = waiting.lost.iter().filter_map(|block| assignment.requestors.get(block)).copied();
         let wanted =
             Repair { lost: waiting.lost.clone(), requestors: requestors.collect(), method: rules.method };
-        let preference = helpers_by_preference(view, rules.topology, &wanted, &rank, &[]);
+        let preference = helpers_by_preference(view, rules.scene.topology, &wanted, &rank, &[]);
         if view.code.w() > 1 {
             // Decoding is expensive for these codes, and most of the remaining blocks take part anyway.
             return preference.iter().map(|block| view.home(*block)).collect();
@@ -231,13 +233,14 @@ impl Recovery {
 impl Rules<'_> {
     /// The nodes with the fewest blocks so far relative to the rates of their downlinks, one for each lost block.
     fn requestors(&self, waiting: &DamagedStripe, shares: &Shares) -> Result<Vec<NodeId>, PlanError> {
-        let mut topology = Cow::Borrowed(self.topology);
+        let mut topology = Cow::Borrowed(self.scene.topology);
         for node in &waiting.barred {
             topology.to_mut().nodes.entry(*node).and_modify(|known| known.usable = false);
         }
         let mut rank = |node| {
             let count = last(&shares.requested, node);
-            let down = self.topology.rates.down.get(&node).filter(|_| self.schedule == Schedule::Balanced);
+            let down =
+                self.scene.topology.rates.down.get(&node).filter(|_| self.schedule == Schedule::Balanced);
             self.time(count + 1, down.map(|rate| rate.get()))
         };
         place_lost(&waiting.view, &topology, &waiting.lost, &mut rank)
@@ -246,7 +249,7 @@ impl Rules<'_> {
     /// When a node would finish its work if it helped with one block more. A helper on a path receives and sends
     /// one block; a requestor receives one.
     fn finish(&self, shares: &Shares, node: NodeId) -> u64 {
-        let rates = &self.topology.rates;
+        let rates = &self.scene.topology.rates;
         let (helped, requested) = (last(&shares.helped, node) + 1, last(&shares.requested, node));
         let fetches = if self.method.row().helpers_receive { helped + requested } else { 1 };
         let up = self.time(helped, rates.up.get(&node).map(|rate| rate.get()));

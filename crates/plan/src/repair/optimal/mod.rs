@@ -23,6 +23,7 @@ use super::{any_will_do, by_shape, persist, weighted};
 use crate::program::proved;
 use crate::{PlanError, Repair, RepairPlan, StripeView, Topology};
 
+pub(crate) use trees::ways;
 pub use trees::{Forest, SharedTree, forest};
 
 pub(crate) const METHOD: MethodRow = MethodRow {

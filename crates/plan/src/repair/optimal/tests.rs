@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::lp::weigh;
 use super::network::{Network, Tree};
 use super::*;
+use crate::traffic::Way;
 use crate::{Rates, even_cluster};
 
 /// All sets of `k` of the first `m` numbers.
@@ -42,6 +43,30 @@ fn all_trees(m: usize, k: usize) -> Vec<Tree> {
 
 fn rate(rate: u64) -> NonZeroU64 {
     NonZeroU64::new(rate.max(1)).unwrap()
+}
+
+#[test]
+fn a_helper_reads_its_block_once_and_sends_what_it_computes_whole_to_whom_it_belongs() {
+    let [a, b, c, second, requestor] = [1, 2, 3, 8, 9].map(NodeId);
+    // What is sent along a tree for two blocks, the other of which goes to `second`; all else is the same for each tree.
+    let sent = |parents: [Option<NodeId>; 3]| {
+        let tree = SharedTree { parents: [a, b, c].into_iter().zip(parents).collect(), share: 1 };
+        let mut ways = tree.ways(requestor, &[(BlockIndex(4), second)]);
+        let disks = ways.split_off(4);
+        let [reads, writes] =
+            [[a, b, c].map(Way::Read).to_vec(), [second, requestor].map(Way::Write).to_vec()];
+        assert_eq!(disks, [reads, writes].concat().into_iter().map(|way| (way, 1)).collect::<Vec<_>>());
+        ways.into_iter().map(|(way, sums)| match way {
+            Way::Between(from, to) => (from, to, sums),
+            Way::Read(_) | Way::Write(_) => panic!("{way:?}"),
+        })
+    };
+    let hub = sent([Some(c), Some(c), None]);
+    assert!(hub.eq([(a, c, 1), (b, c, 1), (c, requestor, 1), (c, second, 1)]));
+    let chain = sent([Some(b), Some(c), None]);
+    assert!(chain.eq([(a, b, 1), (b, c, 2), (c, requestor, 1), (c, second, 1)]));
+    let two = sent([Some(b), None, None]);
+    assert!(two.eq([(a, b, 1), (b, requestor, 2), (c, requestor, 1), (requestor, second, 1)]));
 }
 
 /// Helpers 0..m and the requestor m, with rates drawn from `draws`; some links have no rate.

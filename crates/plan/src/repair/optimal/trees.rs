@@ -8,6 +8,7 @@ use kintsu_dag::{BlockIndex, NodeId};
 use super::lp::{pack, thin};
 use super::network::{Network, Tree};
 use crate::Topology;
+use crate::traffic::Way;
 
 /// The trees that are kept reach at least this part of the rate of all trees.
 const KEPT: f64 = 0.997;
@@ -40,34 +41,50 @@ pub struct SharedTree {
 }
 
 impl SharedTree {
-    /// What goes along the tree for each slice: sender, receiver and how many slices. The requestor gets one lost block;
-    /// the others, if several blocks are repaired together, go to the nodes of `also`. A helper sends a sum for each
-    /// lost block, or what it has, where that is less. What one helper computes whole, it sends to whom it belongs.
-    pub fn sends(&self, requestor: NodeId, also: &[(BlockIndex, NodeId)]) -> Vec<(NodeId, NodeId, usize)> {
-        let up = |(from, to): (&NodeId, &Option<NodeId>)| (*from, to.unwrap_or(requestor), 1);
-        let mut sends: Vec<(NodeId, NodeId, usize)> = self.parents.iter().map(up).collect();
-        if also.is_empty() {
-            return sends;
-        }
-        let (blocks, mut sizes) = (also.len() + 1, BTreeMap::new());
-        for node in self.parents.keys() {
-            let way = std::iter::successors(Some(*node), |node| self.parents.get(node).copied().flatten());
-            way.take(self.parents.len()).for_each(|node| *sizes.entry(node).or_insert(0) += 1);
-        }
-        for (from, _, count) in &mut sends {
-            *count = sizes.get(from).copied().unwrap_or(1).min(blocks);
-        }
-        let tops: Vec<usize> = (0..sends.len()).filter(|at| sends[*at].1 == requestor).collect();
-        let center = match tops[..] {
-            [top] if sends[top].2 == blocks => {
-                sends[top].2 = 1;
-                sends[top].0
-            }
-            _ => requestor,
-        };
-        sends.extend(also.iter().map(|(_, node)| (center, *node, 1)));
-        sends
+    /// What is sent, read and written for each slice that goes along the tree, each with how many slices. The requestor gets
+    /// one lost block; the others, if several blocks are repaired together, go to the nodes of `also`.
+    pub fn ways(&self, requestor: NodeId, also: &[(BlockIndex, NodeId)]) -> Vec<(Way, usize)> {
+        let edges = self.parents.iter().map(|(from, to)| (*from, to.unwrap_or(requestor)));
+        let also: Vec<NodeId> = also.iter().map(|(_, node)| *node).collect();
+        let mut all = Vec::with_capacity(2 * self.parents.len() + 2 * also.len() + 1);
+        ways(edges, requestor, &also, |way, slices| all.push((way, slices)));
+        all
     }
+}
+
+/// Tells `add` what is sent, read and written along a tree of these `edges`, each from a helper to the node that it sends to, as
+/// [`SharedTree::ways`]. A helper reads its block once, and sends a sum for each lost block, or what it has, where that is less.
+/// What one helper computes whole, it sends to whom it belongs.
+pub(crate) fn ways<N: Copy + Ord>(
+    edges: impl Iterator<Item = (N, N)> + Clone,
+    requestor: N,
+    also: &[N],
+    mut add: impl FnMut(Way<N>, usize),
+) {
+    if also.is_empty() {
+        edges.clone().for_each(|(from, to)| add(Way::Between(from, to), 1));
+    } else {
+        let parents: BTreeMap<N, N> = edges.clone().collect();
+        let mut sizes: BTreeMap<N, usize> = BTreeMap::new();
+        for from in parents.keys() {
+            let up = std::iter::successors(Some(*from), |node| parents.get(node).copied());
+            up.take(parents.len()).for_each(|node| *sizes.entry(node).or_default() += 1);
+        }
+        let (blocks, size) = (also.len() + 1, |node: &N| sizes.get(node).copied().unwrap_or(1));
+        let tops: Vec<N> =
+            parents.iter().filter(|(_, to)| **to == requestor).map(|(from, _)| *from).collect();
+        let whole = match tops[..] {
+            [top] if size(&top) >= blocks => Some(top),
+            _ => None,
+        };
+        for (from, to) in edges.clone() {
+            let sums = if whole == Some(from) { 1 } else { size(&from).min(blocks) };
+            add(Way::Between(from, to), sums);
+        }
+        also.iter().for_each(|node| add(Way::Between(whole.unwrap_or(requestor), *node), 1));
+    }
+    edges.for_each(|(from, _)| add(Way::Read(from), 1));
+    also.iter().copied().chain([requestor]).for_each(|node| add(Way::Write(node), 1));
 }
 
 /// The best trees over `k` of the helpers each, as few as come near the bound. Where rates do not decide, earlier

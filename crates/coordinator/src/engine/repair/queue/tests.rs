@@ -118,6 +118,24 @@ fn a_stripe_whose_nodes_are_busy_is_overtaken_but_not_for_ever() {
 }
 
 #[test]
+fn what_is_under_way_runs_or_waits_and_is_neither_planned_now_nor_paused() {
+    let mut queue = queue(1);
+    let (id, _) = queue.add(ORDER, false);
+    let one = |stripe, node| Want { loads: uplinks([NodeId(node)]), ..want(stripe, &[0]) };
+    queue.page(id, vec![one(1, 1), one(2, 2), one(3, 3)], false);
+    let up = |node, bytes| (Link::NodeUp(NodeId(node)), bytes);
+    let underway = |queue: &Queue, these: &[u64]| {
+        queue.underway(&these.iter().copied().map(StripeId).collect::<BTreeSet<_>>())
+    };
+    assert_eq!(underway(&queue, &[]), [up(1, BYTES), up(2, BYTES), up(3, BYTES)]);
+    assert_eq!(underway(&queue, &[1, 2]), [up(1, BYTES), up(3, BYTES)], "stripe 1 runs");
+    queue.reached(StripeId(1), 500, 1000);
+    assert_eq!(underway(&queue, &[2, 3]), [up(1, 500)]);
+    queue.pause(id, true);
+    assert_eq!(underway(&queue, &[]), [up(1, 500)]);
+}
+
+#[test]
 fn stripes_run_as_long_as_their_links_have_room() {
     let one = |stripe| Want { nodes: [NodeId(0)].into(), loads: uplinks([NodeId(0)]), ..want(stripe, &[0]) };
     let page = || (0..30).map(one).collect::<Vec<_>>();

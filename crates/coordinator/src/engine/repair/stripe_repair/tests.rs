@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::RackId;
+use kintsu_plan::many::Scene;
 use kintsu_plan::{Method, Node};
 use kintsu_wire::message::HeldBlock;
 use proptest::prelude::*;
@@ -327,7 +328,7 @@ fn a_repair_of_a_whole_node_goes_along_the_trees_that_were_planned_together() {
     let view = stripe.view(|_, block| !block.lost);
     let waiting = kintsu_plan::DamagedStripe { view, lost: vec![BlockIndex(1)], barred: BTreeSet::new() };
     let (mut recovery, mut shares) = (Recovery::new(), kintsu_plan::Shares::default());
-    let all = recovery.window(order.schedule, order.method, &mut shares, &topology, &[waiting]);
+    let all = recovery.window(order.schedule, order.method, &mut shares, &Scene::of(&topology), &[waiting]);
     let assigned = all.into_iter().next().unwrap().unwrap();
     let mut repair = StripeRepair::new(stripe, vec![BlockIndex(1)], order);
     let sweeping = BTreeSet::new();
