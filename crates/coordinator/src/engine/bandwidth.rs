@@ -713,7 +713,8 @@ mod tests {
             for at_ms in [1000, 2000] {
                 let counted = (at_ms - 1000) * (u64::MAX / 1000);
                 let link = LinkCounters { sent: counted, received: counted, speed: None };
-                let background = Moved { read: counted / 10 * 3, written: counted / 10 * 3, ..Moved::default() };
+                let background =
+                    Moved { read: counted / 10 * 3, written: counted / 10 * 3, ..Moved::default() };
                 hear(
                     &mut it,
                     node,

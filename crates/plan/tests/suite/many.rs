@@ -259,7 +259,7 @@ fn a_busy_or_slow_node_is_spared_and_the_others_are_as_even_as_without_it() {
         assert!(busiest(&planned, &topology) < 1.15 * each / f64::from(1 << 20), "{underway:?}");
         let at_it = planned.iter().flat_map(Planned::sends).filter(|(from, ..)| *from == NodeId(5));
         let sent: f64 = at_it.map(|(_, _, part)| part).sum();
-        assert!(sent * planned[0].bytes as f64 < 0.03 * each, "{sent} {underway:?}");
+        assert!(sent * (planned[0].bytes as f64) < 0.03 * each, "{sent} {underway:?}");
         assert!(planned.iter().all(|planned| planned.requestor != NodeId(5)), "{underway:?}");
     }
 }

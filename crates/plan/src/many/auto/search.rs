@@ -338,7 +338,7 @@ mod tests {
                 prices.rise(&desk, 0, 0.0, bytes)
             };
             for load in [0.0, 300.0, 1000.0, 4700.0, 900_000.0] {
-                let (now, more) = (load * (1.0 / 1000.0), 100.0 * (1.0 / 1000.0));
+                let (now, more): (f64, f64) = (load * (1.0 / 1000.0), 100.0 * (1.0 / 1000.0));
                 let plain = (now + more).powi(power) - now.powi(power) + LINEAR * more;
                 assert_eq!(rise(load, 100.0), plain, "{load}");
             }

@@ -41,7 +41,7 @@ fn stripes() -> Vec<DamagedStripe> {
         };
         let mut homes: Vec<Option<NodeId>> =
             (0..code.n() as u32).map(|block| Some(NodeId((5 * number as u32 + block) % NODES))).collect();
-        let gone = if number % 4 == 0 && code.w() == 1 { 2 } else { 1 };
+        let gone = if number.is_multiple_of(4) && code.w() == 1 { 2 } else { 1 };
         homes[..gone].fill(None);
         let view = StripeView { id: StripeId(number), code, layout, homes };
         let lost = (0..gone as u8).map(BlockIndex).collect();
