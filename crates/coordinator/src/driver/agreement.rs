@@ -50,16 +50,18 @@ async fn look(cluster: &Arc<Cluster>, now: u64) -> Result<()> {
         let known = cluster.agreement();
         (known.again(now), known.due(now, every, stripes), known.pass.and_then(|pass| pass.upto))
     };
-    let seen = compare_all(cluster, again).await;
-    let mut news = cluster.agreement().learn(&seen, now);
+    let mut news = false;
     if due > 0 {
         let most = usize::try_from(due).unwrap_or(usize::MAX - 1);
         let mut ids = cluster.meta.off(move |meta| meta.snapshot()?.stripes_after(after, most + 1)).await?;
-        let ended = ids.len() <= most;
+        let last = ids.len() <= most;
         ids.truncate(most);
-        let seen = compare_all(cluster, ids).await;
-        news |= cluster.agreement().compared(&seen, ended, now, stripes);
+        let seen = compare_all(cluster, &ids).await;
+        let ended = last && seen.len() == ids.len();
+        news = cluster.agreement().compared(&seen, ended, now, stripes);
     }
+    let seen = compare_all(cluster, &again).await;
+    news |= cluster.agreement().learn(&seen, now);
     if news {
         record(cluster).await?;
     }
@@ -94,10 +96,13 @@ async fn record(cluster: &Arc<Cluster>) -> Result<()> {
     cluster.meta.off(move |meta| meta.record_agreement(&known)).await
 }
 
-/// What these stripes say, one after the other.
-async fn compare_all(cluster: &Arc<Cluster>, ids: Vec<StripeId>) -> Vec<(StripeId, Compared)> {
+/// What these stripes say, one after the other, until a repair begins.
+async fn compare_all(cluster: &Arc<Cluster>, ids: &[StripeId]) -> Vec<(StripeId, Compared)> {
     let mut seen = Vec::with_capacity(ids.len());
-    for id in ids {
+    for &id in ids {
+        if cluster.queue().jobs() > 0 {
+            break;
+        }
         let says = compared(cluster, id).await.unwrap_or_else(|error| {
             tracing::info!("stripe {id} is compared later: {error}");
             Compared::Later

@@ -32,6 +32,9 @@ const MOST_WAITING: usize = 1000;
 /// A stripe that waits is tried again after this time, in seconds.
 pub const RETRY_S: u64 = 600;
 
+/// Most stripes that are tried again at a time: a run that fails may have taken long.
+const MOST_AGAIN: usize = 8;
+
 /// How far the stripes were compared, and what was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -81,17 +84,20 @@ impl Agreement {
         u64::try_from(by_now).unwrap_or(stripes).saturating_sub(pass.done).min(PORTION)
     }
 
-    /// The stripes that have waited long enough to be tried again, at most a portion of them.
+    /// The stripes that have waited long enough to be tried again: some of them, the longest wait first.
     pub fn again(&self, now: u64) -> Vec<StripeId> {
         let due = self.waiting.iter().filter(|(_, tried)| now.saturating_sub(**tried) >= RETRY_S);
-        due.map(|(id, _)| *id).take(PORTION as usize).collect()
+        let mut due: Vec<_> = due.map(|(id, tried)| (*tried, *id)).collect();
+        due.sort_unstable();
+        due.into_iter().map(|(_, id)| id).take(MOST_AGAIN).collect()
     }
 
     /// How many stripes a pass has yet to come to that should have ended long ago. `None`: nothing is late.
     pub fn late(&self, now: u64, every: u64, stripes: u64) -> Option<u64> {
         let pass = self.pass.filter(|_| every > 0 && stripes > 0)?;
-        let unended = now.saturating_sub(pass.verified.unwrap_or(pass.began));
-        let left = if pass.ended { stripes } else { stripes.saturating_sub(pass.done) };
+        // A pass that was due long ago may have begun just now.
+        let unended = now.saturating_sub(pass.verified.unwrap_or(0).max(pass.began));
+        let left = if pass.ended { stripes } else { stripes.saturating_sub(pass.done).max(1) };
         (unended > every.saturating_mul(2 * PERIODS)).then_some(left)
     }
 
@@ -241,7 +247,7 @@ mod tests {
         agreement.begins(PERIODS * EVERY, EVERY);
         assert_eq!(agreement.again(4 + RETRY_S), []);
         let due = agreement.again(5 + RETRY_S);
-        assert_eq!((due.len() as u64, due[0]), (PORTION, StripeId(0)));
+        assert_eq!((due.len(), due[0]), (MOST_AGAIN, StripeId(0)));
         let seen = [(due[0], Compared::Agrees), (due[1], Compared::Contradicts), (due[2], Compared::Later)];
         assert!(agreement.learn(&seen, 5 + RETRY_S));
         assert_eq!(agreement.wrong, BTreeSet::from([due[1]]));
@@ -279,6 +285,8 @@ mod tests {
         agreement.compared(&[(StripeId(2), Compared::Agrees)], true, 50, 100);
         assert_eq!(agreement.late(50 + twice, EVERY, 100), None);
         assert_eq!(agreement.late(51 + twice, EVERY, 100), Some(100), "the next one has not even begun");
+        agreement.begins(60 + twice, EVERY);
+        assert_eq!(agreement.late(61 + twice, EVERY, 100), None, "it has begun");
     }
 
     #[test]

@@ -51,8 +51,8 @@ const BUSY: f64 = 0.9;
 const OF_BACKGROUND: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 /// This part of a capacity is left to background work.
 const LEAST_LEFT: u64 = 10;
-/// The same for the link of a rack.
-const LEAST_LEFT_OF_RACKS: u64 = 2;
+/// The same where capacity or users are known roughly: of disks and of links of racks.
+const LEAST_LEFT_OF_ROUGH: u64 = 2;
 
 /// A link that never carried this many bytes a second is no busy one.
 const QUIET: u64 = 1 << 20;
@@ -134,7 +134,9 @@ impl Bandwidth {
             links.measured = measured;
             let rates = [measured.up, measured.down].into_iter().enumerate();
             links.disturbed = rates.fold(false, |so_far, (way, rate)| {
-                so_far || rate.is_some_and(|rate| links.users(way).unwrap_or(0) * NOISE > rate.get())
+                so_far
+                    || rate
+                        .is_some_and(|rate| links.users(way).unwrap_or(0).saturating_mul(NOISE) > rate.get())
             });
             // What was seen before may have been another link.
             links.most = [0.0; 2];
@@ -170,7 +172,7 @@ impl Bandwidth {
             (0..2).any(|way| {
                 let known = [links.measured.up, links.measured.down][way].map_or(0, NonZeroU64::get);
                 let carries = known.max(links.most[way] as u64).max(QUIET);
-                links.users(way).unwrap_or(0) * NOISE > carries
+                links.users(way).unwrap_or(0).saturating_mul(NOISE) > carries
             })
         })
     }
@@ -190,7 +192,7 @@ impl Bandwidth {
         for (way, of) in [(0, &mut spare.rack_up), (1, &mut spare.rack_down)] {
             for (rack, rate) in of {
                 let users = users.get(rack).map_or(0, |users| users[way]);
-                *rate = left_of(rate.get(), users, LEAST_LEFT_OF_RACKS).unwrap_or(*rate);
+                *rate = left_of(rate.get(), users, LEAST_LEFT_OF_ROUGH).unwrap_or(*rate);
             }
         }
         spare
@@ -213,7 +215,7 @@ impl Bandwidth {
         for (&node, links) in self.nodes.iter().filter(|(node, _)| counts(**node)) {
             let Some((capacity, _)) = links.capacity(None, 2) else { continue };
             let users = (2..4).filter_map(|way| links.users(way)).fold(0, u64::saturating_add);
-            let rate = left_of(capacity, users, LEAST_LEFT);
+            let rate = left_of(capacity, users, LEAST_LEFT_OF_ROUGH);
             let slower = |link: Option<&NonZeroU64>| rate.filter(|rate| link.is_some_and(|link| rate < link));
             disks.read.extend(slower(idle.up.get(&node)).map(|rate| (node, rate)));
             disks.write.extend(slower(idle.down.get(&node)).map(|rate| (node, rate)));
@@ -332,7 +334,9 @@ impl NodeLinks {
                 *most = most.max(rate);
             }
         }
-        self.disk = self.disk.max(full_disk(last, counters, background));
+        // What a disk was seen to carry it can carry, whoever wanted it.
+        let carried = carried_by_disk(last, counters).filter(|_| self.disk.is_some());
+        self.disk = self.disk.max(carried).max(full_disk(last, counters, background));
     }
 
     /// What others than background work have carried lately, in bytes a second.
@@ -366,15 +370,22 @@ fn left_of(capacity: u64, users: u64, least: u64) -> Option<NonZeroU64> {
     NonZeroU64::new(capacity.saturating_sub(users).max(capacity / least))
 }
 
-/// What the disk read and wrote between two heartbeats, in bytes a second, if `background` work kept it busy all the time.
-fn full_disk(last: &Counters, now: &Counters, background: Flows) -> Option<u64> {
-    let took_ms = now.at_ms.saturating_sub(last.at_ms);
-    let busy_ms = now.disk_busy_ms?.checked_sub(last.disk_busy_ms?)?;
+/// What the disk read and wrote between two heartbeats, in bytes a second.
+fn carried_by_disk(last: &Counters, now: &Counters) -> Option<u64> {
     let ((read, written), (read_before, written_before)) = (now.disk?, last.disk?);
     let carried = read.checked_sub(read_before)?.saturating_add(written.checked_sub(written_before)?);
-    let was_full = carried > 0 && busy_ms as f64 >= BUSY * took_ms as f64;
-    let by_background = OF_BACKGROUND.contains(&((background[2] + background[3]) / carried as f64));
-    carried.saturating_mul(1000).checked_div(took_ms).filter(|_| was_full && by_background)
+    carried.saturating_mul(1000).checked_div(now.at_ms.saturating_sub(last.at_ms))
+}
+
+/// The same if `background` work kept the disk busy all the time.
+fn full_disk(last: &Counters, now: &Counters, background: Flows) -> Option<u64> {
+    let took_ms = now.at_ms.saturating_sub(last.at_ms) as f64;
+    let busy_ms = now.disk_busy_ms?.checked_sub(last.disk_busy_ms?)?;
+    let rate = carried_by_disk(last, now)?;
+    let carried = rate as f64 * took_ms / 1000.0;
+    let was_full = carried > 0.0 && busy_ms as f64 >= BUSY * took_ms;
+    let by_background = OF_BACKGROUND.contains(&((background[2] + background[3]) / carried));
+    (was_full && by_background).then_some(rate)
 }
 
 /// What interface and disk have carried, by way.
@@ -606,7 +617,7 @@ mod tests {
         // Repairs keep it busy: 9000 bytes a second in all.
         second(&mut it, 3, 4000, 4000, 950);
         let (read, written) = disks(&it, &links(100_000));
-        assert!(read == written && read.is_some_and(|left| (900..9000).contains(&left)), "{read:?}");
+        assert!(read == written && read.is_some_and(|left| (4500..9000).contains(&left)), "{read:?}");
         assert_eq!(disks(&it, &links(800)), (None, None), "a slower link");
         assert_eq!(disks(&it, &Rates::default()), (None, None), "a link that nobody knows");
         assert_eq!(it.disks(&links(100_000), |_| false), Disks::default());
@@ -639,6 +650,7 @@ mod tests {
         assert_eq!(carried(4000, 1 << 30), None, "the repair reads what is in memory");
         assert_eq!(carried(500_000, 400_000), Some((500_000, RateSource::Seen)));
         assert_eq!(carried(4000, 3000), Some((500_000, RateSource::Seen)));
+        assert_eq!(carried(900_000, 0), Some((900_000, RateSource::Seen)), "users show that it can do more");
     }
 
     #[test]

@@ -39,9 +39,8 @@ pub enum Steer {
 #[derive(Debug, Default)]
 pub struct Courses {
     list: BTreeMap<StripeId, Course>,
-    /// What users leave of links and disks, as known when the phase began.
+    /// What users leave of links, as known when the phase began.
     rates: Rates,
-    disks: Disks,
     phase: Option<f64>,
 }
 
@@ -90,7 +89,7 @@ impl Courses {
     /// Time has passed: what is to be done, and with which stripes. `topology` and `disks` have the rates that are idle now.
     pub fn steps(&mut self, topology: &Topology, disks: &Disks, now: f64) -> Vec<(StripeId, Steer)> {
         if self.phase.is_none_or(|begun| now - begun > PHASE_SECONDS) {
-            (self.phase, self.rates, self.disks) = (Some(now), topology.rates.clone(), disks.clone());
+            (self.phase, self.rates) = (Some(now), topology.rates.clone());
         }
         self.expect(topology, now);
         let scene = Scene { topology, disks, underway: &[] };
@@ -115,10 +114,10 @@ impl Courses {
         steers
     }
 
-    /// Sets when each sender should have sent what it has.
+    /// Sets when each sender should have sent what it has. What is known of disks is too rough for that.
     fn expect(&mut self, topology: &Topology, now: f64) {
         let known = Topology { rates: self.rates.clone(), ..topology.clone() };
-        let scene = Scene { topology: &known, disks: &self.disks, underway: &[] };
+        let scene = Scene::of(&known);
         let underway: Vec<Underway> = self.list.values().map(|course| course.underway.clone()).collect();
         for (course, seconds) in self.list.values_mut().zip(shared_expectations(&scene, &underway)) {
             // What is left becomes less; what was expected of all does not.
