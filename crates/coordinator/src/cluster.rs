@@ -38,7 +38,6 @@ use crate::engine::places::Places;
 use crate::engine::quarantine::UnknownLists;
 use crate::engine::rebuild::Rebuild;
 use crate::engine::repair::{Auto, Phases, Queue, RepairSpeeds, SlowNodes};
-use crate::engine::space::sharers;
 use crate::engine::stripe::Stripe;
 use crate::engine::volumes::VolumeLeases;
 use crate::engine::wipe::Wipes;
@@ -390,8 +389,7 @@ impl Cluster {
 
     /// What users leave of disks, where that is known and less than what `rates` have of the node's link.
     pub fn disks(&self, rates: &Rates) -> Disks {
-        let shared = sharers(&self.members());
-        self.bandwidth().disks(rates, |node| !shared.contains(&node))
+        self.bandwidth().disks(rates)
     }
 
     /// What links carry whose capacity is known, if no user is busy.

@@ -134,9 +134,7 @@ impl Bandwidth {
             links.measured = measured;
             let rates = [measured.up, measured.down].into_iter().enumerate();
             links.disturbed = rates.fold(false, |so_far, (way, rate)| {
-                so_far
-                    || rate
-                        .is_some_and(|rate| links.users(way).unwrap_or(0).saturating_mul(NOISE) > rate.get())
+                so_far || rate.is_some_and(|rate| is_felt(links.users(way).unwrap_or(0), rate.get()))
             });
             // What was seen before may have been another link.
             links.most = [0.0; 2];
@@ -172,7 +170,7 @@ impl Bandwidth {
             (0..2).any(|way| {
                 let known = [links.measured.up, links.measured.down][way].map_or(0, NonZeroU64::get);
                 let carries = known.max(links.most[way] as u64).max(QUIET);
-                links.users(way).unwrap_or(0).saturating_mul(NOISE) > carries
+                is_felt(links.users(way).unwrap_or(0), carries)
             })
         })
     }
@@ -208,11 +206,12 @@ impl Bandwidth {
         self.left(told, false, |_| true)
     }
 
-    /// What users leave of the disks of these nodes, where that is less than what they leave of the node's link (`idle`): other
-    /// disks are never what a repair waits for. Reading and writing share a disk, so both are what is left of it.
-    pub fn disks(&self, idle: &Rates, counts: impl Fn(NodeId) -> bool) -> Disks {
+    /// What users leave of disks, where that is less than what they leave of the node's link (`idle`): other disks are never what a
+    /// repair waits for. Reading and writing share a disk, so both are what is left of it. Disks that agents share are left out: planners
+    /// would take what such a disk carries for that of each of them.
+    pub fn disks(&self, idle: &Rates) -> Disks {
         let mut disks = Disks::default();
-        for (&node, links) in self.nodes.iter().filter(|(node, _)| counts(**node)) {
+        for (&node, links) in self.nodes.iter().filter(|(node, _)| !self.background.shares_disk(**node)) {
             let Some((capacity, _)) = links.capacity(None, 2) else { continue };
             let users = (2..4).filter_map(|way| links.users(way)).fold(0, u64::saturating_add);
             let rate = left_of(capacity, users, LEAST_LEFT_OF_ROUGH);
@@ -364,9 +363,14 @@ impl NodeLinks {
     }
 }
 
+/// Whether what users take of a capacity can be told from noise.
+fn is_felt(users: u64, capacity: u64) -> bool {
+    users.saturating_mul(NOISE) > capacity
+}
+
 /// What users leave of a capacity: all, if what they take cannot be told from noise, and one `least`th at least.
 fn left_of(capacity: u64, users: u64, least: u64) -> Option<NonZeroU64> {
-    let users = if users.saturating_mul(NOISE) > capacity { users } else { 0 };
+    let users = if is_felt(users, capacity) { users } else { 0 };
     NonZeroU64::new(capacity.saturating_sub(users).max(capacity / least))
 }
 
@@ -599,7 +603,7 @@ mod tests {
         let mut it = Bandwidth::default();
         let links = |rate| Rates::even([NODE], NonZeroU64::new(rate).unwrap());
         let disks = |it: &Bandwidth, links: &Rates| {
-            let disks = it.disks(links, |_| true);
+            let disks = it.disks(links);
             let of = |of: BTreeMap<NodeId, NonZeroU64>| of.get(&NODE).map(|rate| rate.get());
             (of(disks.read), of(disks.write))
         };
@@ -620,13 +624,17 @@ mod tests {
         assert!(read == written && read.is_some_and(|left| (4500..9000).contains(&left)), "{read:?}");
         assert_eq!(disks(&it, &links(800)), (None, None), "a slower link");
         assert_eq!(disks(&it, &Rates::default()), (None, None), "a link that nobody knows");
-        assert_eq!(it.disks(&links(100_000), |_| false), Disks::default());
         // Users have ended.
         (4..60).for_each(|at| second(&mut it, at, 0, 4000, 100));
         assert_eq!(disks(&it, &links(100_000)), (Some(9000), Some(9000)));
         let seen = it.known(&Rates::default()).links;
         let seen = seen.iter().find(|link| link.way == Way::Read).unwrap().capacity;
         assert_eq!(seen, Some((9000, RateSource::Seen)));
+        // Another agent uses the disk too.
+        for node in [NODE, NodeId(NODE.0 + 1)] {
+            it.placed(node, Place { medium: Some(1), ..place(node.0 as u8) });
+        }
+        assert_eq!(it.disks(&links(100_000)), Disks::default());
     }
 
     #[test]
@@ -744,7 +752,7 @@ mod tests {
         let told = Rates { rack_up: [(RackId(0), rate(1000).unwrap())].into(), ..nodes };
         assert_eq!(it.spare(&told).rack_up[&RackId(0)], rate(500).unwrap());
         assert!(it.known(&told).links.iter().any(|link| link.foreground == Some(u64::MAX)));
-        it.disks(&told, |_| true);
+        it.disks(&told);
     }
 
     #[test]

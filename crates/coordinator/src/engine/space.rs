@@ -1,6 +1,6 @@
 //! Space: what is kept free on each disk, how full a node is, and how much data still fits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kintsu_code::Code;
 use kintsu_dag::NodeId;
@@ -64,15 +64,6 @@ impl Medium {
     fn of(id: NodeId, member: &Member) -> Self {
         member.usage.medium.map_or(Self::Own(id), Self::Known)
     }
-}
-
-/// The nodes that share a file system with another one. Planners would take what its device carries for that of each of them.
-pub fn sharers(members: &Members) -> BTreeSet<NodeId> {
-    let mut media: BTreeMap<Medium, Vec<NodeId>> = BTreeMap::new();
-    for (id, member) in members.iter() {
-        media.entry(Medium::of(id, member)).or_default().push(id);
-    }
-    media.into_values().filter(|nodes| nodes.len() > 1).flatten().collect()
 }
 
 /// The space of the cluster without codes, and its nodes with their shares of the room: file systems that nodes share
@@ -201,9 +192,7 @@ mod tests {
     #[test]
     fn a_file_system_that_nodes_share_counts_once() {
         let shared = disk(1000, 500, Some(1));
-        let members = members(&[shared, shared, shared, disk(1000, 900, None)]);
-        assert_eq!(sharers(&members), [0, 1, 2].map(NodeId).into());
-        let (space, topology) = space(&members);
+        let (space, topology) = space(&members(&[shared, shared, shared, disk(1000, 900, None)]));
         assert_eq!((space.raw_bytes, space.media, space.nodes), (2000, 2, 4));
         assert_eq!((space.used_bytes, space.other_bytes), (40, 470 + 90));
         assert_eq!((space.reserved_bytes, space.free_bytes), (200, 400 + 800));

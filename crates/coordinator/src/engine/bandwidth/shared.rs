@@ -84,6 +84,12 @@ impl Background {
         self.places.get(&node).copied()
     }
 
+    /// Whether other agents are known to use this one's disk too.
+    pub fn shares_disk(&self, node: NodeId) -> bool {
+        let meter = self.place(node).and_then(|place| place.meter(2));
+        meter.and_then(|meter| self.sharers.get(&meter)).is_some_and(|agents| agents.len() > 1)
+    }
+
     /// An agent is forgotten.
     pub fn forget(&mut self, node: NodeId) {
         self.told.remove(&node);
@@ -160,6 +166,7 @@ mod tests {
         assert_eq!(all(&it, b), [0x110, 0x110 * 10, 0x1100 * 100, 0x1100 * 1000]);
         assert_eq!(all(&it, c), [0x1000, 0x1000 * 10, 0x1100 * 100, 0x1100 * 1000]);
         assert_eq!(all(&it, d), [0x10000, 0x10000 * 10, 0x10000 * 100, 0x10000 * 1000]);
+        assert_eq!([a, b, c, d].map(|node| it.shares_disk(node)), [false, true, true, false]);
         // What an agent moved elsewhere does not count where it comes to.
         assert!(it.placed(c, place(1, Some(2))));
         assert_eq!((all(&it, a)[0], all(&it, b)[2]), (0x110, 0x100 * 100));
