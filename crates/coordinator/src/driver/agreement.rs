@@ -13,7 +13,6 @@ use super::doubts::report;
 use super::guard::guarded;
 use super::patrol::pause;
 use super::run::{ReadyPlan, run};
-use super::ticks::AUTOMATIC_SLICE;
 use crate::cluster::Cluster;
 use crate::engine::agreement::{Compared, planned, whole};
 use crate::engine::doubt::is_reason;
@@ -138,16 +137,7 @@ async fn compare_once(cluster: &Arc<Cluster>, id: StripeId) -> Result<Compared> 
     let planning = cluster.meta.off(move |_| Ok(planned(&view, &topology)?.map(|plan| (view, plan)))).await?;
     let Some((view, (index, plan))) = planning else { return Ok(Compared::Never) };
     let (generations, expect) = (stripe.generations(), stripe.expect());
-    let ready = ReadyPlan {
-        plan: &plan,
-        view: &view,
-        generations: &generations,
-        start: 0,
-        slice_bytes: AUTOMATIC_SLICE,
-        expect: &expect,
-        label: &[],
-        resume_key: 0,
-    };
+    let ready = ReadyPlan { generations: &generations, expect: &expect, ..ReadyPlan::of(&plan, &view) };
     let (_, ended) = run(cluster, ready).await?;
     let Some(fault) = ended.fault else { return Ok(Compared::Agrees) };
     if fault.kind == FaultKind::Mismatch && fault.block == Some(BlockId { stripe: id, index }) {

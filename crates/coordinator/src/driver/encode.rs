@@ -105,14 +105,11 @@ async fn attempts(
         let expect = stripe.expect();
         let label = Label { homes: placing.view.homes.clone(), ..label }.pack();
         let job = ReadyPlan {
-            plan: &plan,
-            view: &placing.view,
             generations: &generations,
-            start: 0,
             slice_bytes: stripe.record.layout.cell_bytes.clamp(LEAST_SLICE_BYTES, 1 << 20),
             expect: &expect,
             label: &label,
-            resume_key: 0,
+            ..ReadyPlan::of(&plan, &placing.view)
         };
         let writing = Arc::new(writing);
         claims.push(writing.clone());

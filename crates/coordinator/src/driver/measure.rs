@@ -68,16 +68,7 @@ async fn probe_link(cluster: &Arc<Cluster>, from: NodeId, to: NodeId) -> Option<
     let (view, plan) = probe(code, from, to, BYTES, SLICE);
     let (watcher, mut seen) = watch::channel(Observed::default());
     let cancel = cluster.stop.child_token();
-    let ready = ReadyPlan {
-        plan: &plan,
-        view: &view,
-        generations: &[],
-        start: 0,
-        slice_bytes: SLICE,
-        expect: &[None, None],
-        label: &[],
-        resume_key: 0,
-    };
+    let ready = ReadyPlan { slice_bytes: SLICE, expect: &[None, None], ..ReadyPlan::of(&plan, &view) };
     let mut samples: Vec<(u64, u64)> = Vec::new();
     let watching = async {
         let watch = async {

@@ -8,7 +8,7 @@ use kintsu_wire::message::BlockRef;
 
 use super::doubts::doubt;
 use super::run::{ReadyPlan, run};
-use super::ticks::{AUTOMATIC_SLICE, repair_now};
+use super::ticks::repair_now;
 use super::volumes::carry;
 use crate::cluster::{Cluster, lock};
 use crate::engine::drain::{Found, Move, Ran, Takers};
@@ -64,14 +64,10 @@ pub async fn move_block<T: Takers>(
         let (label, expect, generation) = (label.pack(), stripe.expect(), stripe.record.generation);
         let generations = stripe.generations();
         let job = ReadyPlan {
-            plan: &plan,
-            view: &view,
             generations: &generations,
-            start: 0,
-            slice_bytes: AUTOMATIC_SLICE,
             expect: &expect,
             label: &label,
-            resume_key: 0,
+            ..ReadyPlan::of(&plan, &view)
         };
         let (programs, conducted) = run(cluster, job).await?;
         tally.attempt(&programs, &conducted.outcomes);

@@ -9,6 +9,7 @@ use kintsu_wire::message::{DigestBytes, FaultKind};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::ticks::AUTOMATIC_SLICE;
 use crate::cluster::Cluster;
 
 /// A plan, ready to be run.
@@ -29,6 +30,22 @@ pub struct ReadyPlan<'a> {
     pub label: &'a [u8],
     /// Joins attempts: one with the same key continues the earlier one; 0 for none.
     pub resume_key: u64,
+}
+
+impl<'a> ReadyPlan<'a> {
+    /// A plan over whole blocks that continues nothing, and that writes no block. The plan chooses the slice.
+    pub fn of(plan: &'a Plan, view: &'a StripeView) -> Self {
+        Self {
+            plan,
+            view,
+            generations: &[],
+            start: 0,
+            slice_bytes: AUTOMATIC_SLICE,
+            expect: &[],
+            label: &[],
+            resume_key: 0,
+        }
+    }
 }
 
 /// Runs a plan on the agents. A node that could not be reached is not used until it is heard of again.

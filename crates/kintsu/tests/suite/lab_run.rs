@@ -12,6 +12,16 @@ use tempfile::TempDir;
 
 use crate::cluster::wait;
 
+/// A folder for what runs labs. `None`, and said, where there can be none.
+fn home() -> Option<TempDir> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
+        return None;
+    }
+    Some(TempDir::new().unwrap())
+}
+
 fn kintsu(home: &TempDir, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kintsu"));
     command.args(args).env("XDG_RUNTIME_DIR", home.path()).output().unwrap()
@@ -24,12 +34,8 @@ fn interfaces() -> BTreeSet<String> {
 
 #[test]
 fn smoke_ends_well_and_leaves_nothing() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
-        return;
-    }
-    let (home, before) = (TempDir::new().unwrap(), interfaces());
+    let Some(home) = home() else { return };
+    let before = interfaces();
     let results = home.path().join("results");
     let out = results.display().to_string();
     let ran = kintsu(&home, &["lab", "run", "smoke", "--runs", "1", "--json", "--out", &out]);
@@ -54,12 +60,7 @@ fn smoke_ends_well_and_leaves_nothing() {
 
 #[test]
 fn a_run_that_is_ended_shows_and_writes_what_it_has() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
-        return;
-    }
-    let home = TempDir::new().unwrap();
+    let Some(home) = home() else { return };
     let results = home.path().join("results");
     let (out, page) = (results.display().to_string(), home.path().join("page.md"));
     std::fs::write(&page, "<!-- results ecpipe-8a --><!-- end -->\n<!-- results smoke --><!-- end -->\n")
@@ -93,12 +94,7 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
 /// Whole blocks, as in the CAU paper: what the analysis does not count is headers.
 #[test]
 fn the_kernel_counts_what_the_analysis_of_updates_says() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
-        return;
-    }
-    let home = TempDir::new().unwrap();
+    let Some(home) = home() else { return };
     let trace = home.path().join("trace").display().to_string();
     // Two blocks of a stripe and one of another, again and again: time, device, first sector, sectors, 0 for a write.
     let writes = [0, 1, 7].map(|block| format!("1 0 {} 8 0\n", block * 2048)).concat().repeat(4);
