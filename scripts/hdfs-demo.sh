@@ -30,23 +30,14 @@ if [ -n "${PAGE:-}" ]; then
     [ "${RACKS:-1}" = 1 ] || what="$what in $RACKS racks"
     trap 'rm -f "$said"' EXIT
     unset PAGE
-    grep -qxF "<!-- hdfs-demo $what -->" "$page" || { echo "hdfs-demo.sh: expected a line <!-- hdfs-demo $what --> in $page" >&2; exit 1; }
+    lines=("<!-- hdfs-demo $what -->" "<!-- end $what -->")
+    "$here/splice.sh" --check "$page" "${lines[@]}"
     {
         echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) processors; HDFS ${HDFS_VERSION:-3.4.3};" \
             "Kintsu of $(git -C "$here" rev-parse --short HEAD), $(date +%F)"
         "$0" "$@" 2>&1
     } | tee "$said"
-    awk -v what="$what" -v said="$said" '
-        $0 == "<!-- end " what " -->" { inside = 0 }
-        !inside
-        $0 == "<!-- hdfs-demo " what " -->" {
-            inside = 1
-            print "```text"
-            while ((getline line < said) > 0) print line
-            print "```"
-        }' "$page" >"$said.page"
-    cat "$said.page" >"$page"
-    rm "$said.page"
+    { echo '```text' && cat "$said" && echo '```'; } | "$here/splice.sh" "$page" "${lines[@]}"
     exit 0
 fi
 rate=${RATE:-500Mb/s} mib=${MIB:-1536} block_mib=${BLOCK_MIB:-64} code=${CODE:-} reads=${READS:-yes}

@@ -26,20 +26,15 @@ for part in "$@"; do
 done
 [ $# = 0 ] || parts=("$@")
 said=$(mktemp)
-trap 'rm -f "$said" "$said.page"' EXIT
-# The page with what was said in the place of a part; fails where it has no place.
-spliced() {
-    awk -v place="<!-- results $1 -->" -v said="$said" '
-        inside && $0 == "<!-- end -->" { inside = 0 }
-        !inside
-        $0 == place {
-            inside = found = 1
-            while ((getline line < said) > 0) print line
-        }
-        END { exit inside || !found }' "$page"
+trap 'rm -f "$said"' EXIT
+# Puts standard input into the place of a part; with --check before the part only says whether there is one.
+splice() {
+    local check=()
+    [ "$1" != --check ] || { check=(--check); shift; }
+    "$here/splice.sh" "${check[@]}" "$page" "<!-- results $1 -->" "<!-- end -->"
 }
 for part in "${parts[@]}"; do
-    [ -z "$page" ] || spliced "$part" >/dev/null || fail "expected the lines <!-- results $part --> and <!-- end --> in $page"
+    [ -z "$page" ] || splice --check "$part"
     [ "$part" != cau-12 ] || [ "$(stat -f -c %T "$disk")" != tmpfs ] || fail "expected DISK to be a folder on a disk, got $disk, which is in memory"
 done
 
@@ -101,7 +96,7 @@ for part in "${parts[@]}"; do
     printf '\n%s, %s s.\n' "$by" $((SECONDS - began)) >>"$said"
     printf '\n### %s\n\n' "$part"
     cat "$said"
-    [ -z "$page" ] || { spliced "$part" >"$said.page" && cat "$said.page" >"$page"; }
+    [ -z "$page" ] || splice "$part" <"$said"
 done
 echo "updates.sh: $((SECONDS / 60)) minutes" >&2
 [ ${#failed[@]} = 0 ] || fail "failed: ${failed[*]}"

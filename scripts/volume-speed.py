@@ -34,7 +34,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("KINTSU_BIN") or str(ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release/kintsu")
 NODES, RACKS = 9, 3
-PLACE = re.compile(r"(<!-- results volume-speed -->\n).*?(<!-- end -->)", re.DOTALL)
+SPLICE = pathlib.Path(__file__).with_name("splice.sh")
+PLACE = ["<!-- results volume-speed -->", "<!-- end -->"]
 
 
 def size(text):
@@ -137,8 +138,8 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--page", type=pathlib.Path, help="a page of the documentation, whose place volume-speed gets the table")
     args = parser.parse_args()
-    if args.page and not PLACE.search(args.page.read_text()):
-        sys.exit(f"expected the lines <!-- results volume-speed --> and <!-- end --> in {args.page}")
+    if args.page and subprocess.run([SPLICE, "--check", args.page, *PLACE]).returncode != 0:
+        sys.exit(1)
     for tool in ["fio"]:
         if not shutil.which(tool):
             sys.exit(f"expected {tool} to be installed (scripts/setup.sh)")
@@ -153,8 +154,7 @@ def main():
     text = markdown(rows, args)
     print(json.dumps(rows) if args.json else text)
     if args.page:
-        page = args.page.read_text()
-        args.page.write_text(PLACE.sub(lambda place: place[1] + text + place[2], page))
+        subprocess.run([SPLICE, args.page, *PLACE], input=text, text=True, check=True)
     slow = [row["what"] for row in rows if row.get("part", 1) < args.least]
     if slow:
         sys.exit(f"expected at least {args.least} of the speed before, got less: {'; '.join(slow)}")
