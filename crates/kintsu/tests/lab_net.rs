@@ -176,6 +176,17 @@ impl Lab<'_> {
     }
 }
 
+impl Drop for Lab<'_> {
+    /// A test that failed leaves nothing that would keep its output open.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.site.kintsu().args(["lab", "down", &self.name]).status();
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
 fn interfaces() -> BTreeSet<String> {
     let listed = std::fs::read_dir("/sys/class/net").unwrap();
     listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -303,8 +314,20 @@ fn a_read_does_without_a_node_that_has_become_slow() {
         let slow = got["slow_nodes"].as_array().unwrap().clone();
         (slow.iter().filter_map(Value::as_u64).collect::<Vec<_>>(), sent() - before)
     };
-    let (aside, moved) = read();
-    assert!(aside.is_empty() && moved < SIZE * 11 / 10, "{aside:?} {moved}");
+    // Every read learns anew. While the machine has no time for its hosts, others can look slow too, and links are
+    // measured again.
+    let comes_to = |expected: &[u64], most: u64| {
+        let mut tried = Vec::new();
+        for _ in 0..5 {
+            let (aside, moved) = read();
+            if aside == expected && moved < most {
+                return;
+            }
+            tried.push((aside, moved));
+        }
+        panic!("expected {expected:?} to be left aside and less than {most} bytes to move, got {tried:?}");
+    };
+    comes_to(&[], SIZE * 11 / 10);
     let slow = home(1);
     let shape = ["tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", "10mbit"];
     let on_host = ["lab", "exec", &name, "--node", &slow.to_string(), "--"];
@@ -313,14 +336,7 @@ fn a_read_does_without_a_node_that_has_become_slow() {
         if let Some(lost) = lost {
             lab.inside(&["node", "wipe", &lost.to_string(), "--yes", "--force"]);
         }
-        // Every read learns anew. While the machine has no time for its hosts, others can look slow too.
-        let mut tried = Vec::new();
-        let left_aside = (0..5).any(|_| {
-            let (aside, moved) = read();
-            tried.push((aside.clone(), moved));
-            aside == [slow] && moved < SIZE * 14 / 10
-        });
-        assert!(left_aside, "without {lost:?}, slow {slow}: {tried:?}");
+        comes_to(&[slow], SIZE * 14 / 10);
     }
     site.says(&["lab", "down", &name]);
     lab.assert_gone();
