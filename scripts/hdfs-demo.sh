@@ -34,7 +34,7 @@ if [ -n "${PAGE:-}" ]; then
     "$here/splice.sh" --check "$page" "${lines[@]}"
     {
         echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) processors; HDFS ${HDFS_VERSION:-3.4.3};" \
-            "Kintsu of $(git -C "$here" rev-parse --short HEAD), $(date +%F)"
+            "$("$kintsu" --version), $(date +%F)"
         "$0" "$@" 2>&1
     } | tee "$said"
     { echo '```text' && cat "$said" && echo '```'; } | "$here/splice.sh" "$page" "${lines[@]}"

@@ -84,7 +84,7 @@ table() {
 }
 
 model=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-by="$model, $(nproc) processors; Kintsu of $(git -C "$here" rev-parse --short HEAD), $(date +%F)"
+by="$model, $(nproc) processors; $("$kintsu" --version), $(date +%F)"
 failed=()
 for part in "${parts[@]}"; do
     began=$SECONDS

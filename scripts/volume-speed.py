@@ -163,10 +163,10 @@ def main():
 def markdown(rows, args):
     """The table, and what it says."""
     model = re.search(r"^model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     lines = [
         f"`{args.code}` on {NODES} agents of one machine ({model[1] if model else 'unknown'}, {os.cpu_count()} processors, shared with fio), volume of "
-        f"{args.size >> 20} MiB, {args.seconds} s each; Kintsu of {commit}, {time.strftime('%F')}:",
+        f"{args.size >> 20} MiB, {args.seconds} s each; {version}, {time.strftime('%F')}:",
         "",
         "| what | operations/s | MB/s | p99, ms | of the speed before |",
         "|---|---|---|---|---|",
