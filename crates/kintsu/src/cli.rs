@@ -396,12 +396,21 @@ Examples:
   kintsu explain video --lost 2,5 --method conventional --svg plan.svg")]
     Explain(Explain),
     /// List, show, prove, compare and register codes.
+    #[command(after_help = "\
+Examples:
+  kintsu code list
+  kintsu code check azure-lrc:n=16,k=12,r=6
+  kintsu code advise --nodes 20 --racks 4 --tolerate 3 --overhead 1.6")]
     Code {
         /// What to show.
         #[command(subcommand)]
         command: CodeCommand,
     },
     /// Measure this machine.
+    #[command(after_help = "\
+Examples:
+  kintsu bench kernel --backend avx2
+  kintsu bench io --size 512MiB --code rs:n=9,k=6 --dir /data/bench")]
     Bench {
         /// What to measure.
         #[command(subcommand)]
@@ -409,6 +418,11 @@ Examples:
     },
     /// Emulate a cluster with shaped links on this machine, or run experiments and compare measurements with
     /// theory.
+    #[command(after_help = "\
+Examples:
+  kintsu lab up --nodes 6 --racks 2 --rate 500Mb/s --rack-rate 1Gb/s
+  kintsu lab run smoke
+  kintsu lab codes")]
     Lab {
         /// What to do.
         #[command(subcommand)]
@@ -435,6 +449,11 @@ Examples:
     #[command(after_help = page::EXAMPLES)]
     Page(PageArgs),
     /// Beside a stock HDFS 3: show, read, verify and repair its erasure-coded files. Nothing in Hadoop is changed.
+    #[command(after_help = "\
+Examples:
+  kintsu hdfs --namenode nn1:8020,nn2:8020 status
+  kintsu hdfs get /warehouse/part-0 part-0
+  kintsu hdfs store put film.mp4 /warehouse/film.mp4")]
     Hdfs(Hdfs),
     /// Demonstrate everything on a real cluster: store, kill nodes, read degraded, recover, compare.
     #[command(after_help = "Example:\n  kintsu demo --file /path/to/a/large/file --dir ./demo-data")]
@@ -514,6 +533,7 @@ pub enum NodeAction {
 pub enum RebuildCommand {
     /// End the rebuild: blocks that did not become part of an object count as unknown from now on, and are set
     /// aside.
+    #[command(after_help = "Examples:\n  kintsu rebuild finish\n  kintsu rebuild finish --yes")]
     Finish {
         /// Do not ask.
         #[arg(long)]
@@ -525,12 +545,14 @@ pub enum RebuildCommand {
 #[derive(Debug, Subcommand)]
 pub enum QuarantineCommand {
     /// List the blocks in quarantine, with the reason.
+    #[command(after_help = "Examples:\n  kintsu quarantine ls\n  kintsu quarantine ls --node 3 --json")]
     Ls {
         /// Only this node (id or name).
         #[arg(long)]
         node: Option<String>,
     },
     /// Move a block back to its place.
+    #[command(after_help = "Example:\n  kintsu quarantine restore 3 s300.b2.g1.unknown.1764345600.4")]
     Restore {
         /// The node that has it (id or name).
         node: String,
@@ -538,6 +560,7 @@ pub enum QuarantineCommand {
         name: String,
     },
     /// Allow the deletion of blocks that looked unknown at once on a node. Check them first with `ls`.
+    #[command(after_help = "Example:\n  kintsu quarantine confirm 3")]
     Confirm {
         /// The node (id or name).
         node: String,
@@ -559,4 +582,42 @@ pub struct Demo {
     /// Number of racks.
     #[arg(long, default_value_t = 5)]
     pub racks: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The calls of this program in a help, without comments and what else is for the shell.
+    fn calls(help: &str) -> Vec<String> {
+        let help = help.replace("\\\n", "");
+        let lines = help.lines().map(|line| line.split(" #").next().unwrap_or_default());
+        let parts = lines.flat_map(|line| line.split(['|', '&', ';', '<', '>', '(', ')'])).map(str::trim);
+        // What follows a `$` is for the shell to fill in.
+        parts.filter(|part| part.starts_with("kintsu ") && !part.ends_with('$')).map(str::to_owned).collect()
+    }
+
+    /// The command that a call is of, with those above it.
+    fn called(call: &str) -> Vec<String> {
+        let parsed = Cli::command().try_get_matches_from(call.split_whitespace());
+        let parsed = parsed.unwrap_or_else(|error| panic!("{call}: {error}"));
+        let names = std::iter::successors(parsed.subcommand(), |(_, below)| below.subcommand());
+        names.map(|(name, _)| name.to_owned()).collect()
+    }
+
+    fn check(command: &clap::Command, path: &[String]) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let examples: Vec<_> = calls(&help).iter().map(|call| called(call)).collect();
+        assert!(examples.iter().any(|example| example.starts_with(path)), "no example of {path:?}");
+        for below in command.get_subcommands() {
+            check(below, &[path, &[below.get_name().to_owned()]].concat());
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_all_examples_parse() {
+        check(&Cli::command(), &[]);
+    }
 }

@@ -128,7 +128,13 @@ Example:
     Agent(HdfsAgent),
     /// Keep objects of any code in HDFS: each block on a DataNode that Kintsu chooses, with replication 1. No coordinator and no agents are
     /// needed; those that are there rebuild what is lost.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  kintsu hdfs store put film.mp4 /warehouse/film.mp4
+  kintsu hdfs store stat /warehouse/film.mp4"
+    )]
     Store(HdfsStore),
     /// Write what makes linear codes usable in a stock HDFS: the policies for `hdfs ec -addPolicies`, and the sources of a codec
     /// jar (`scripts/hdfs-codec.sh` builds it). Codes without sub-blocks, of 16 blocks at most. Says what HDFS's own readers

@@ -53,6 +53,9 @@ Examples:
   kintsu lab page results                    # write the results into the documentation")]
     Run(LabRun),
     /// Write results of experiments into a page of the documentation.
+    #[command(
+        after_help = "Examples:\n  kintsu lab page results\n  kintsu lab page results --page report.md --charts report"
+    )]
     Page(LabPage),
     /// Store, lose, read degraded and repair with every code, and compare measured bytes with theory.
     #[command(after_help = "\

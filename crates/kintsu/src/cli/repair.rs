@@ -12,13 +12,18 @@ use crate::units::Slice;
 #[derive(Debug, Subcommand)]
 pub enum RatesCommand {
     /// Set the rates of the cluster's links; this replaces all earlier rates.
+    #[command(
+        after_help = "Example:\n  kintsu rates set rates.toml   # what it may contain: kintsu rates --help"
+    )]
     Set {
         /// A TOML file: `default`, `[nodes]`, `[racks]` and `[pairs]`, each entry a rate or `{ up = ..., down = ... }`.
         file: PathBuf,
     },
     /// Print what the cluster knows of its links and disks: capacity, where that is known from, and what users take.
+    #[command(after_help = "Examples:\n  kintsu rates show\n  kintsu rates show --json")]
     Show,
     /// Measure the links of all nodes by short probes (a few seconds at full speed), then print them.
+    #[command(after_help = "Examples:\n  kintsu rates measure\n  kintsu rates measure --json")]
     Measure,
 }
 
