@@ -29,8 +29,9 @@ use crate::error::{REQUEST, because};
 use crate::gateway::{Config, Gateway, Operations};
 use crate::{Keys, S3GatewayError, skew};
 
-/// Most bytes of the head of a request: its first line and headers.
-const HEAD_BYTES: usize = 64 << 10;
+/// Most bytes that a connection buffers of what it reads, and of what it writes. The head of a request (its first line and
+/// headers) must fit. Bodies pass in pieces of at most this size, so it is more than heads need.
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Most bytes of a body that is a document: a list of parts or of objects to delete, a policy.
 const DOCUMENT_BYTES: usize = 4 << 20;
@@ -226,7 +227,7 @@ where
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(served.limits.head)
-        .max_buf_size(HEAD_BYTES.max(256 << 10))
+        .max_buf_size(BUFFER_BYTES)
         .half_close(false);
     let connection = http.serve_connection(TokioIo::new(stream), answering);
     let mut connection = std::pin::pin!(connection);
