@@ -1,6 +1,8 @@
 //! What a block's header says besides its identity, so that metadata can be rebuilt from blocks alone.
 //!
-//! For the store a label is opaque bytes. All blocks of a stripe have the same label.
+//! For the store a label is opaque bytes. It says how things were when its block was written. So blocks of a stripe that are
+//! written later, by a repair for example, may differ in `created`, `homes`, `size` and `members`, and after a rename or a join
+//! in all that is said of the object (except its code) and in `offset`.
 
 use kintsu_code::{Code, Definition};
 use kintsu_dag::NodeId;
@@ -25,7 +27,7 @@ pub struct Label {
     pub homes: Vec<Option<NodeId>>,
 }
 
-/// The part of a label that is the same for all stripes of an object.
+/// The part of a label that is about the object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectLabel {
     /// Its id, which is also its version: of two objects of one name the one with the larger id is newer.

@@ -31,8 +31,8 @@ impl Schedule {
         self == Self::PushRep
     }
 
-    /// Whether repairs by this method have their trees planned together where rates are known
-    /// ([`super::Recovery::window`]).
+    /// Whether repairs by this method have their trees planned together ([`super::Recovery::window`]). Where no rates are known,
+    /// only those are whose method is the same without them ([`crate::MethodRow::without_rates`] is `None`).
     pub fn together(self, method: Method) -> bool {
         method.row().together && self == Self::Balanced
     }

@@ -5,7 +5,7 @@
 //! loaded: a stripe on 13 of 15 nodes leaves three of them out, whenever they were last used. Counting blocks is
 //! better. Further passes over the window, once the needs of all its stripes are known, even out the rest.
 //!
-//! A method may plan trees for the stripes of a window together where rates are known ([`super::together`]).
+//! A method may plan trees for the stripes of a window together ([`super::together`]).
 //!
 //! The assignment is a preference: a repair that finds a node gone takes another node.
 
