@@ -7,7 +7,7 @@
 # make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend, and
 #                 how long a degraded read takes; RS-6-3 and RS-10-4 (or POLICY), or an
 #                 object of kintsu hdfs store under a CODE (rs:n=9,k=6); with RACKS=3 in three racks; with PAGE=docs/hdfs.md it
-#                 goes into that page too
+#                 goes into that page too, which has places for those policies and that code
 # make bench  builds the kernels that ours is compared with (scripts/rivals.sh) and measures kernel, planner, metadata, paths and a whole
 #             cluster on this machine; with PAGE=1 the tables of README.md and docs/measured.md are made of that
 # make page   measures the published figures, but those of ChameleonEC, on emulated hosts and writes docs/repair-experiments.md

@@ -20,7 +20,7 @@
 # lost block of an encoded file is read (READS=no leaves out the reads).
 #
 # With PAGE (docs/hdfs.md) what is printed also goes into that page, between the lines <!-- hdfs-demo WHAT --> and <!-- end WHAT -->
-# where WHAT is the policy or the code (and "in 3 racks"), if the run comes to its end.
+# where WHAT is the policy or the code (and "in 3 racks"), if the run comes to its end. Without these lines it does not begin.
 set -Eeuo pipefail
 
 kintsu=$(realpath "${1:?expected the program kintsu}")
