@@ -10,7 +10,7 @@ use std::time::Duration;
 use kintsu_experiments::figures::Report;
 use tempfile::TempDir;
 
-use crate::cluster::wait;
+use crate::cluster::{Running, wait};
 
 /// A folder for what runs labs. `None`, and said, where there can be none.
 fn home() -> Option<TempDir> {
@@ -71,13 +71,16 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
         ["lab", "run", "smoke", "ecpipe-8a", "--runs", "500", "--json", "--out", &out, "--page", &page];
     let mut command = Command::new(env!("CARGO_BIN_EXE_kintsu"));
     command.args(args).env("XDG_RUNTIME_DIR", home.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let run = command.spawn().unwrap();
-    let listed = || kintsu(&home, &["lab", "list", "--json"]).stdout;
-    wait("the lab to be there", || !listed().starts_with(b"[]"));
+    let run = Running::new(command.spawn().unwrap());
+    let listed = || -> serde_json::Value {
+        serde_json::from_slice(&kintsu(&home, &["lab", "list", "--json"]).stdout).unwrap()
+    };
+    // Before its cluster is up, it may not hear that it is to end.
+    wait("the cluster of the lab to be up", || listed()[0]["cluster"].is_object());
     std::thread::sleep(Duration::from_secs(6));
     let asked = Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
     assert!(asked.success());
-    let ended = run.wait_with_output().unwrap();
+    let ended = run.output();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert!(said.contains("not measured: ecpipe-8a"), "{said}");
@@ -88,7 +91,7 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
     assert_eq!(kept, *report);
     let written = std::fs::read_to_string(&page).unwrap();
     assert!(written.contains("INTERRUPTED: points or repetitions are missing"), "{written}");
-    assert_eq!(String::from_utf8_lossy(&listed()).trim(), "[]");
+    assert_eq!(listed(), serde_json::json!([]));
 }
 
 /// Whole blocks, as in the CAU paper: what the analysis does not count is headers.
