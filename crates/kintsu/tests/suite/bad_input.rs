@@ -238,7 +238,7 @@ fn garbage_on_the_listeners_harms_nothing() {
         }
     }
     assert_eq!(cluster.get_sha("object"), sha256(&file));
-    assert_eq!(cluster.count("alive"), 4);
+    cluster.wait_alive(4);
 }
 
 #[test]
