@@ -38,9 +38,18 @@ fn smoke_ends_well_and_leaves_nothing() {
     let before = interfaces();
     let results = home.path().join("results");
     let out = results.display().to_string();
-    let ran = kintsu(&home, &["lab", "run", "smoke", "--runs", "1", "--json", "--out", &out]);
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stdout));
+    // On a loaded machine a host may look as if it were cut off, and then its work has failed.
+    let mut failed = Vec::new();
+    let ran = (0..3).find_map(|_| {
+        let ran = kintsu(&home, &["lab", "run", "smoke", "--runs", "1", "--json", "--out", &out]);
+        if ran.status.success() {
+            return Some(ran);
+        }
+        failed
+            .push([ran.stderr, ran.stdout].map(|said| String::from_utf8_lossy(&said).into_owned()).concat());
+        None
+    });
+    let Some(ran) = ran else { panic!("{failed:#?}") };
     let reports: Vec<Report> = serde_json::from_slice(&ran.stdout).unwrap();
     let [report] = &reports[..] else { panic!("{} reports", reports.len()) };
     assert!(report.rows.len() >= 9 && report.rows.iter().all(|row| row.samples.len() == 1), "{report:?}");
