@@ -7,10 +7,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 said=$(mktemp) results=$(mktemp)
-wheels=$(mktemp -d) building=
+wheels=$(mktemp -d) building= watching=
 summary() {
     local status=$?
     [ -z "$building" ] || kill -- "-$building" 2>/dev/null || true
+    [ -z "$watching" ] || kill "$watching" || true
     if grep -q 'COMPARED: ' "$said"; then
         printf '\ncompared here:\n'
         grep -o 'COMPARED: .*' "$said" | sort -u | sed 's/^COMPARED: /  /'
@@ -39,7 +40,22 @@ set -m
 nice -n 19 scripts/python-test.sh wheel "$wheels" >"$wheels/log" 2>&1 &
 building=$!
 set +m
-{ cargo test --workspace --locked 2>&1 >&3 | tee "$said" >&2; } 3>&1 | tee "$results"
+# Their output goes into files, from which it is shown: a process that a failed test has left would keep a pipe open, and this script
+# would wait for its end.
+(while kill -0 $$; do sleep 1; done) >/dev/null 2>&1 &
+watching=$!
+tail -n +1 -s 0.2 -f --pid="$watching" "$said" >&2 &
+showing=$!
+tail -n +1 -s 0.2 -f --pid="$watching" "$results" &
+showing="$showing $!"
+tested=0
+cargo test --workspace --locked >>"$results" 2>>"$said" || tested=$?
+kill "$watching"
+wait "$watching" 2>/dev/null || true
+watching=
+# shellcheck disable=SC2086
+wait $showing || true
+[ "$tested" = 0 ] || exit "$tested"
 wait "$building" || { cat "$wheels/log" >&2; exit 1; }
 building=
 scripts/python-test.sh test "$wheels" | tee -a "$said"

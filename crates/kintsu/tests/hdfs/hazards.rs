@@ -9,7 +9,7 @@ use kintsu_hdfs::transfer::BlockWriter;
 use serde_json::{Value, json};
 
 use crate::blocks::{flip, meta_of, sign_again, stored};
-use crate::daemons::{Hdfs, MIB, Patience, noise, sha256, text};
+use crate::daemons::{Hdfs, MIB, Patience, Running, noise, sha256, text};
 
 const SMALL: &str = "/ec/small";
 const BIG: &str = "/ec/big";
@@ -105,9 +105,9 @@ fn a_datanode_that_dies_while_it_takes_a_block_is_replaced(hdfs: &mut Hdfs) {
     let (spare, group) = (hdfs.spare(BIG), hdfs.groups(BIG).remove(0));
     let spare: Vec<u32> = spare.into_iter().filter(|node| *node != lost).collect();
     let mut repair = hdfs.kintsu_command(&["repair", BIG, "--json"]);
-    let repair = repair.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let repair = Running::new(repair.stdout(std::process::Stdio::piped()).spawn().unwrap());
     let (killed, got) = kill_receiver(hdfs, &group, BlockIndex(1), &spare);
-    let out = repair.wait_with_output().unwrap();
+    let out = repair.output();
     assert!(out.status.success(), "{}", text(&out));
     let repaired: Value = serde_json::from_slice(&out.stdout).unwrap();
     let others: Vec<u32> = spare.into_iter().filter(|node| *node != killed).collect();

@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +10,7 @@ use kintsu_hdfs::NameNode;
 use serde_json::{Value, json};
 
 use crate::blocks::{flip, sign_again};
-use crate::daemons::{Hdfs, MIB, kintsu, noise, sha256, text, user, wait};
+use crate::daemons::{Hdfs, MIB, Running, kintsu, noise, sha256, text, user, wait};
 
 /// Asks the NameNode.
 fn ask<T>(hdfs: &Hdfs, question: impl AsyncFnOnce(&NameNode) -> T) -> T {
@@ -87,7 +86,7 @@ pub fn wait_each_once(hdfs: &Hdfs, path: &str) {
 
 /// Kills `kintsu hdfs store ARGS` as soon as something is so.
 pub fn kill_when(hdfs: &Hdfs, args: &[&str], what: &str, condition: impl Fn() -> bool) {
-    let mut child: Child = hdfs.kintsu_command(&[&["store"], args].concat()).spawn().unwrap();
+    let mut child = Running::new(hdfs.kintsu_command(&[&["store"], args].concat()).spawn().unwrap());
     wait(what, condition);
     child.kill().unwrap();
     let ended = child.wait().unwrap();

@@ -51,6 +51,15 @@ fn keepers(cluster: &Cluster, objects: usize) -> Vec<(u32, PathBuf)> {
     (0..cluster.nodes).filter_map(keeper).collect()
 }
 
+/// Tells a thread to end, also if the test fails: a scope waits for its threads.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn a_backup_under_load_is_consistent_and_one_at_rest_brings_everything_back() {
     let mut cluster = Cluster::start(6, 3);
@@ -68,10 +77,11 @@ fn a_backup_under_load_is_consistent_and_one_at_rest_brings_everything_back() {
             }
             put
         });
+        let ending = Done(&done);
         wait("the puts to begin", || cluster.json(&["ls"]).as_array().unwrap().len() > objects.len());
         let reports: Vec<_> =
             (0..3).map(|_| cluster.json(&["backup", under_load.to_str().unwrap()])).collect();
-        done.store(true, Ordering::SeqCst);
+        drop(ending);
         (puts.join().unwrap(), reports.into_iter().last().unwrap())
     });
     objects.extend(during);
@@ -141,8 +151,11 @@ fn metadata_lost_altogether_come_back_from_copies_on_three_agents() {
 #[test]
 fn a_clean_stop_gives_a_last_copy_and_damaged_ones_are_passed_over() {
     let mut cluster = Cluster::start(6, 6);
-    let objects = put_some(&cluster, "object");
-    assert!(cluster.json(&["status"])["metadata_copy"].is_null(), "no copy is due yet");
+    let mut objects = put_some(&cluster, "object");
+    // A copy that was due before lacks the last object.
+    let last = cluster.file("last", 50_000);
+    cluster.put(&last, "last", &["--code", "rs:n=4,k=2"]);
+    objects.insert("last".to_owned(), sha256(&last));
     cluster.stop_coordinator();
     let kept = keepers(&cluster, objects.len());
     assert_eq!(kept.len(), 3, "{kept:?}");

@@ -9,7 +9,7 @@ use std::io::BufRead as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use cluster::{Cluster, kintsu, sha256, skipped, text};
+use cluster::{Cluster, Running, kintsu, sha256, skipped, text};
 
 /// The message must mention every one of these words.
 fn says(message: &str, words: &[&str]) {
@@ -168,10 +168,10 @@ fn a_token_opens_listeners_on_a_trusted_network() {
     let start = |args: &[&str]| {
         let mut command = kintsu();
         command.args(args).args(["--json", "--listen", &any]).args(token).args(here);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Running::new(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        (Running(child), serde_json::from_str::<serde_json::Value>(&line).unwrap())
+        (child, serde_json::from_str::<serde_json::Value>(&line).unwrap())
     };
     let folder = path("coordinator");
     for lacks in [&token[..], &here] {
@@ -203,9 +203,9 @@ fn a_second_up_on_the_same_directory_is_refused_and_harms_nothing() {
             .arg(dir.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let mut first = Running(start("127.0.0.1:0"));
+    let mut first = Running::new(start("127.0.0.1:0"));
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(first.0.stdout.take().unwrap()), &mut line)
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(first.stdout.take().unwrap()), &mut line)
         .unwrap();
     let endpoint =
         serde_json::from_str::<serde_json::Value>(&line).unwrap()["listen"].as_str().unwrap().to_owned();
@@ -214,16 +214,6 @@ fn a_second_up_on_the_same_directory_is_refused_and_harms_nothing() {
     says(&text(&second.stderr), &[dir.path().to_str().unwrap(), "locked", "running"]);
     let status = kintsu().args(["status", "--json", "--coordinator", &endpoint]).output().unwrap();
     assert!(status.status.success(), "{}", text(&status.stderr));
-}
-
-/// A process that ends with the test, even if the test fails.
-struct Running(std::process::Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -248,7 +238,7 @@ fn garbage_on_the_listeners_harms_nothing() {
         }
     }
     assert_eq!(cluster.get_sha("object"), sha256(&file));
-    assert_eq!(cluster.count("alive"), 4);
+    cluster.wait_alive(4);
 }
 
 #[test]

@@ -92,10 +92,8 @@ fn a_node_is_wiped_when_it_is_meant() {
     assert!(told.contains("77"), "{told}");
     let told = cluster.refused(&["node", "stop", &id, "--force"]);
     assert!(told.contains("--force"), "{told}");
-    assert_eq!(
-        (cluster.count("alive"), cluster.json(&["status"])["degraded_stripes"].as_u64()),
-        (6, Some(0))
-    );
+    cluster.wait_alive(6);
+    assert_eq!(cluster.json(&["status"])["degraded_stripes"], 0);
 
     if let Some((done, told)) = on_terminal(&cluster, &format!("node wipe {node}"), "y") {
         assert!(!done && told.contains(&question) && told.contains("\"y\""), "{told}");

@@ -220,12 +220,27 @@ fn a_read_that_is_killed_or_interrupted_leaves_no_file_like_another() {
         .collect();
     let all = |signal| agents.iter().for_each(|pid| kill_process(*pid, signal).unwrap());
     let folder = fs::canonicalize(&scene.out).unwrap();
+    // A read that has its file open; `None` if it has ended already, because the stopped nodes count as dead by now.
+    let begun = |name: &str| {
+        all(Signal::STOP);
+        let mut child = scene.cluster.spawn(&["get", "dir/o", scene.out.join(name).to_str().unwrap()]);
+        wait("the read to have its file open", || {
+            has_open(child.id(), &folder) || child.try_wait().unwrap().is_some()
+        });
+        child.try_wait().unwrap().is_none().then_some(child)
+    };
     for (signal, name) in
         [(Signal::KILL, "old"), (Signal::KILL, "new"), (Signal::INT, "old"), (Signal::TERM, "new")]
     {
-        all(Signal::STOP);
-        let mut child = scene.cluster.spawn(&["get", "dir/o", scene.out.join(name).to_str().unwrap()]);
-        wait("the read to have its file open", || has_open(child.id(), &folder));
+        let begun = (0..10).find_map(|_| {
+            let child = begun(name);
+            if child.is_none() {
+                all(Signal::CONT);
+                scene.cluster.wait_alive(5);
+            }
+            child
+        });
+        let mut child = begun.expect("a read that has its file open");
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert!(!child.wait().unwrap().success());
         all(Signal::CONT);

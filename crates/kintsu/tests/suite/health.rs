@@ -61,8 +61,8 @@ fn the_verdict_follows_the_nodes_and_what_it_advises_helps() {
     let mut cluster = cluster_of(6, "0");
     let file = cluster.file("object", 1_000_000);
     cluster.put(&file, "object", &["--code", "rs:n=4,k=2", "--block", "64KiB", "--cell", "16KiB"]);
-    let (code, well) = health(&cluster);
-    assert_eq!((code, &well["verdict"], causes(&well)), (0, &Value::from("healthy"), vec![]), "{well}");
+    let well = judged(&cluster, 0, &[]);
+    assert_eq!((&well["verdict"], causes(&well)), (&Value::from("healthy"), vec![]), "{well}");
     let status = cluster.run(&["status"]);
     assert_eq!(first_line(&status), "health                 healthy");
     assert_eq!(cluster.json(&["stat", "object"])["damage"]["health"], "whole");

@@ -54,16 +54,27 @@ fn a_helper_killed_in_the_middle_of_a_pipelined_repair_is_gone_round() {
     cluster.kill(node(0));
     cluster.wait_dead(1);
 
+    slowed(&cluster);
     let repair = cluster.spawn(&["repair", "--node", &node(0).to_string(), "--json"]);
     // Somewhere in the middle: the requestor's unfinished block has begun to grow.
     wait("the repair to begin", || unfinished_blocks(&cluster) > 0);
     let report_before = cluster.count("alive");
     cluster.kill(node(5));
+    at_full_speed(&cluster);
     let out = repair.wait_with_output().unwrap();
     assert!(out.status.success(), "alive before: {report_before}; {}", text(&out.stderr));
     cluster.json(&["repair"]);
     cluster.wait_whole();
     assert_eq!(cluster.get_sha("object"), expected);
+}
+
+/// Lets a repair take seconds, so that it is seen while it runs.
+fn slowed(cluster: &Cluster) {
+    cluster.json(&["config", "set", "repair.max-rate", "10MB/s"]);
+}
+
+fn at_full_speed(cluster: &Cluster) {
+    cluster.json(&["config", "set", "repair.max-rate", "none"]);
 }
 
 /// The number of unfinished blocks: temporary files in the nodes' folders.
@@ -119,6 +130,7 @@ fn a_coordinator_killed_in_the_middle_of_a_repair_repairs_after_its_restart() {
     let lost = cluster.blocks("object")[0]["node"].as_u64().unwrap() as u32;
     cluster.kill(lost);
     cluster.wait_dead(1);
+    slowed(&cluster);
     let repair = cluster.spawn(&["repair", "--node", &lost.to_string()]);
     wait("the repair to begin", || unfinished_blocks(&cluster) > 0);
     cluster.kill_coordinator();
@@ -126,6 +138,7 @@ fn a_coordinator_killed_in_the_middle_of_a_repair_repairs_after_its_restart() {
     drop(repair.wait_with_output().unwrap());
     cluster.wait_alive(11);
     cluster.wait_dead(1);
+    at_full_speed(&cluster);
     assert_eq!(cluster.get_sha("object"), expected);
     let report = cluster.json(&["repair", "--node", &lost.to_string()]);
     assert_eq!(report["failed"].as_array().unwrap().len(), 0, "{report}");

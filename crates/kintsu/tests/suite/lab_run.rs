@@ -10,7 +10,7 @@ use std::time::Duration;
 use kintsu_experiments::figures::Report;
 use tempfile::TempDir;
 
-use crate::cluster::wait;
+use crate::cluster::{Running, wait};
 
 /// A folder for what runs labs. `None`, and said, where there can be none.
 fn home() -> Option<TempDir> {
@@ -38,9 +38,18 @@ fn smoke_ends_well_and_leaves_nothing() {
     let before = interfaces();
     let results = home.path().join("results");
     let out = results.display().to_string();
-    let ran = kintsu(&home, &["lab", "run", "smoke", "--runs", "1", "--json", "--out", &out]);
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stdout));
+    // On a loaded machine a host may look as if it were cut off, and then its work has failed.
+    let mut failed = Vec::new();
+    let ran = (0..3).find_map(|_| {
+        let ran = kintsu(&home, &["lab", "run", "smoke", "--runs", "1", "--json", "--out", &out]);
+        if ran.status.success() {
+            return Some(ran);
+        }
+        failed
+            .push([ran.stderr, ran.stdout].map(|said| String::from_utf8_lossy(&said).into_owned()).concat());
+        None
+    });
+    let Some(ran) = ran else { panic!("{failed:#?}") };
     let reports: Vec<Report> = serde_json::from_slice(&ran.stdout).unwrap();
     let [report] = &reports[..] else { panic!("{} reports", reports.len()) };
     assert!(report.rows.len() >= 9 && report.rows.iter().all(|row| row.samples.len() == 1), "{report:?}");
@@ -71,13 +80,16 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
         ["lab", "run", "smoke", "ecpipe-8a", "--runs", "500", "--json", "--out", &out, "--page", &page];
     let mut command = Command::new(env!("CARGO_BIN_EXE_kintsu"));
     command.args(args).env("XDG_RUNTIME_DIR", home.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let run = command.spawn().unwrap();
-    let listed = || kintsu(&home, &["lab", "list", "--json"]).stdout;
-    wait("the lab to be there", || !listed().starts_with(b"[]"));
+    let run = Running::new(command.spawn().unwrap());
+    let listed = || -> serde_json::Value {
+        serde_json::from_slice(&kintsu(&home, &["lab", "list", "--json"]).stdout).unwrap()
+    };
+    // Before its cluster is up, it may not hear that it is to end.
+    wait("the cluster of the lab to be up", || listed()[0]["cluster"].is_object());
     std::thread::sleep(Duration::from_secs(6));
     let asked = Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
     assert!(asked.success());
-    let ended = run.wait_with_output().unwrap();
+    let ended = run.output();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert!(said.contains("not measured: ecpipe-8a"), "{said}");
@@ -88,7 +100,7 @@ fn a_run_that_is_ended_shows_and_writes_what_it_has() {
     assert_eq!(kept, *report);
     let written = std::fs::read_to_string(&page).unwrap();
     assert!(written.contains("INTERRUPTED: points or repetitions are missing"), "{written}");
-    assert_eq!(String::from_utf8_lossy(&listed()).trim(), "[]");
+    assert_eq!(listed(), serde_json::json!([]));
 }
 
 /// Whole blocks, as in the CAU paper: what the analysis does not count is headers.

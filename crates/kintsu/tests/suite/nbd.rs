@@ -96,6 +96,10 @@ impl Drop for Fuse {
     fn drop(&mut self) {
         let _ = Command::new("fusermount3").arg("-uz").arg(&self.mount).output();
         if !self.ended() {
+            // Where the test has failed it may wait for ever.
+            if std::thread::panicking() {
+                let _ = self.child.kill();
+            }
             let _ = self.child.wait();
         }
     }

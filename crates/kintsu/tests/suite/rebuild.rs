@@ -6,7 +6,7 @@ use crate::cluster;
 
 use std::collections::BTreeMap;
 
-use cluster::{Cluster, copy_dir, sha256, wait};
+use cluster::{Cluster, Running, copy_dir, sha256, wait};
 use serde_json::Value;
 
 /// A code of the user's own: rs:n=5,k=3 as data, under another name.
@@ -307,7 +307,7 @@ fn up_makes_its_metadata_anew_too() {
     let start = |more: &[&str]| {
         let mut up = cluster::kintsu();
         up.args(["up", "--json", "--nodes", "5", "--listen", "127.0.0.1:0", "--dir"]).arg(&nodes).args(more);
-        let mut up = up.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut up = Running::new(up.stdout(std::process::Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(up.stdout.take().unwrap()), &mut line)
             .unwrap();
@@ -317,17 +317,12 @@ fn up_makes_its_metadata_anew_too() {
     let run = |at: &str, args: &[&str]| {
         cluster::kintsu().args(args).env("KINTSU_COORDINATOR", at).output().unwrap()
     };
-    let end = |mut up: std::process::Child| {
-        up.kill().unwrap();
-        up.wait().unwrap();
-    };
     let (up, at) = start(&[]);
     assert!(run(&at, &["put", data.to_str().unwrap(), "a", "--code", "rs:n=5,k=3"]).status.success());
-    end(up);
+    drop(up);
     std::fs::remove_dir_all(nodes.join("coordinator")).unwrap();
-    let (up, at) = start(&["--rebuild"]);
+    let (_up, at) = start(&["--rebuild"]);
     let out = dir.path().join("out");
     wait("the object to be back", || run(&at, &["get", "a", out.to_str().unwrap()]).status.success());
     assert_eq!(sha256(&out), sha256(&data));
-    end(up);
 }

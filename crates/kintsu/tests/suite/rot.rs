@@ -14,9 +14,11 @@ fn path(block: &Value) -> &Path {
     Path::new(block["path"].as_str().unwrap())
 }
 
-/// Waits until the block's file has these bytes behind its header again. Whoever met the rot reports it a moment later.
-fn wait_repaired(cluster: &Cluster, name: &str, index: u64, sound: &[u8]) {
+/// Reads an object until the block's file has these bytes behind its header again. Whoever met the rot reports it a moment later; on a
+/// loaded machine a read may do without the block's node.
+fn read_until_repaired(cluster: &Cluster, (name, expected): (&str, &str), index: u64, sound: &[u8]) {
     wait("the rotten block to be repaired", || {
+        assert_eq!(cluster.get_sha(name), expected, "{name} block {index}");
         let blocks = cluster.blocks(name);
         let block =
             blocks.iter().find(|b| b["index"] == index && b["stripe"] == blocks[0]["stripe"]).unwrap();
@@ -40,8 +42,7 @@ fn a_flipped_byte_is_found_by_a_read_and_repaired() {
             let digest = block["checksum"].clone();
             let sound = std::fs::read(path(block)).unwrap();
             flip(path(block), sound.len() as u64 / 2);
-            assert_eq!(cluster.get_sha(name), expected, "{name} block {index}");
-            wait_repaired(&cluster, name, index as u64, &sound);
+            read_until_repaired(&cluster, (name, &expected), index as u64, &sound);
             assert_eq!(cluster.blocks(name)[index]["checksum"], digest);
         }
     }

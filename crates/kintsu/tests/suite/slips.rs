@@ -125,7 +125,7 @@ fn an_agent_beside_a_foreign_cluster_is_refused_with_both_ids() {
         assert!(said.contains(id), "{said}");
     }
     assert!(said.contains("nothing was changed"), "{said}");
-    assert_eq!(other.count("alive"), 1);
+    other.wait_alive(1);
     assert_eq!(blocks(&cluster), before);
     cluster.start_agent(2);
     cluster.wait_alive(6);

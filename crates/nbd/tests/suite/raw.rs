@@ -51,9 +51,9 @@ pub fn in_tls(tls: Option<Tls>) -> Listen {
     Listen::Tcp { addr: "127.0.0.1:0".parse().unwrap(), tls, token: None, trusted: None }
 }
 
-/// Fails a test that hangs.
+/// Fails a test that hangs. Tools that copy file systems take many seconds on a loaded machine.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), what).await.expect("it takes too long")
+    tokio::time::timeout(Duration::from_secs(240), what).await.expect("it takes too long")
 }
 
 pub struct Raw<S = TcpStream> {

@@ -12,7 +12,7 @@ async fn until(site: &Site, target: &str, keys: &[&str]) {
         if shown == keys {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{target}: expected {keys:?}, got {shown:?}");
+        assert!(begun.elapsed() < Duration::from_secs(90), "{target}: expected {keys:?}, got {shown:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 
 use crate::site::{ALICE, Answer, Site, answer, noise, request};
 
-/// How long somebody waits for a turn or memory in these tests.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long somebody waits for a turn or memory in these tests: long enough to get what another one has just given back.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Begins a put, and sends no byte of its body.
 async fn begun(site: &Site, target: &str, len: usize) -> TcpStream {

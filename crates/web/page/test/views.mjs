@@ -1,6 +1,7 @@
 // Looks at every view with Chromium: `node views.mjs URL CHROMIUM [FOLDER]`; into the folder go screenshots.
 //
-// It asks for a loss by the line "lose a node" on standard output, and reads the node's number from standard input.
+// It asks for a loss by the line "lose a node" on standard output, and reads the node's number from standard input. By the line
+// "repair it" it asks for the repair.
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
@@ -13,7 +14,8 @@ const problems = [];
 async function opened(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1180, height: 900 }, reducedMotion: "reduce", ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(15000);
+  // A loaded machine takes its time.
+  page.setDefaultTimeout(90000);
   page.on("console", (message) => {
     // A question that the coordinator answers with an error is shown by the page itself.
     const expected = message.text().includes("400 (Bad Request)") || message.text().includes("404 (Not Found)");
@@ -157,7 +159,7 @@ async function experimented(page) {
   await sound(page, "experiments with their tables");
 }
 
-/** A repair, while it runs. */
+/** A loss, and its repair while it runs. */
 async function repaired(page, lost) {
   await go(page, "#/", "Cluster");
   await page.locator(".node.error").filter({ hasText: `node ${lost}` }).waitFor();
@@ -165,6 +167,7 @@ async function repaired(page, lost) {
   await sound(page, "cluster with a dead node");
   await shot(page, "loss");
   await go(page, "#/repairs", "Repairs");
+  console.log("repair it");
   await page.locator(".repair .graph").first().waitFor();
   const done = () => page.evaluate(() => document.querySelector(".repair .bar .part")?.getAttribute("width"));
   const before = await done();

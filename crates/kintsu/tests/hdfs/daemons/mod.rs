@@ -7,6 +7,7 @@ mod disks;
 mod kintsu;
 mod patience;
 mod ports;
+mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -28,6 +29,7 @@ pub use self::kintsu::{Daemon, agent, coordinator, coordinator_with};
 use self::patience::has_ended;
 pub use self::patience::{Patience, wait};
 use self::ports::free_ports;
+pub use self::running::Running;
 
 pub const MIB: usize = 1 << 20;
 

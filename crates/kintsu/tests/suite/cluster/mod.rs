@@ -19,8 +19,11 @@ use tempfile::TempDir;
 
 #[path = "../../hdfs/daemons/patience.rs"]
 mod patience;
+#[path = "../../hdfs/daemons/running.rs"]
+mod running;
 
 pub use patience::{Patience, wait};
+pub use running::Running;
 
 pub struct Cluster {
     pub dir: TempDir,
