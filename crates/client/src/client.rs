@@ -420,7 +420,15 @@ impl Client {
         F: Fn(CoordinatorChannel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
-        let limit = self.shared.options.call_timeout;
+        self.call_within(self.shared.options.call_timeout, call).await
+    }
+
+    /// As [`Self::call`], with a time limit of its own: for what takes the cluster long.
+    pub(crate) async fn call_within<T, F, Fut>(&self, limit: Duration, call: F) -> Result<T, ClientError>
+    where
+        F: Fn(CoordinatorChannel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
         let sent = async {
             match call(self.coordinator()).await {
                 Err(status) if is_unsent(&status) => call(self.coordinator()).await,

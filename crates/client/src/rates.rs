@@ -1,9 +1,14 @@
 //! The rates of links, as planners use them.
 
+use std::time::Duration;
+
 use kintsu_plan::Rates;
 use kintsu_wire::message::{Done, KnownRates, Nothing};
 
 use crate::{Client, ClientError};
+
+/// The longest wait while rates are measured: seconds where processors have time, and as many for a measurement that is under way.
+const MEASURING: Duration = Duration::from_secs(120);
 
 impl Client {
     /// Sets the rates of the cluster's links; replaces earlier ones.
@@ -33,7 +38,7 @@ impl Client {
     /// # Errors
     /// Fewer than two nodes can be measured; or whatever keeps the coordinator from answering.
     pub async fn measure_rates(&self) -> Result<KnownRates, ClientError> {
-        self.call(|mut c| async move { c.operation.measure_rates(Nothing {}).await }).await
+        self.call_within(MEASURING, |mut c| async move { c.operation.measure_rates(Nothing {}).await }).await
     }
 
     /// What users leave of the links whose capacity is known, as planners use it.
