@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +69,8 @@ impl Cluster {
             lease: Duration::from_secs(8),
             grant: 3,
             grace: Duration::from_secs(3600),
+            // No probe comes in between: what it finds on a loaded machine changes plans, and bytes are counted.
+            measure: false,
             ..options.coordinator
         };
         change(&mut options.coordinator);
@@ -103,9 +105,12 @@ impl Cluster {
         Client::connect(&self.endpoint, options).await.unwrap()
     }
 
-    /// Ends a node's agent without telling anybody.
+    /// Ends a node's agent without telling anybody; its folder is free then.
     pub async fn kill(&mut self, id: u32) {
         assert!(self.running.kill_node(id).await, "node {id} is not running");
+        let lock = std::fs::File::open(self.node_dir(id).join("LOCK")).unwrap();
+        // What its agent had begun may still end.
+        self.until("its folder is free", || lock.try_lock().is_ok()).await;
     }
 
     /// Starts a node again on what its directory holds.
@@ -255,6 +260,29 @@ impl Cluster {
         files.retain(|f| f.extension().is_some_and(|e| e == "block" || e == "tmp"));
         files.sort();
         files
+    }
+
+    /// Closes a client that has given up puts: the coordinator has undone them then. A client that cannot tell it so within
+    /// three seconds leaves them to the end of their leases.
+    pub async fn close(&self, client: &Client) {
+        let begun = Instant::now();
+        client.close().await;
+        let pending = || async { client.status().await.unwrap().puts_pending };
+        if begun.elapsed() < Duration::from_millis(2900) {
+            assert_eq!(pending().await, 0);
+        }
+        self.until_async("no put is under way", || async { pending().await == 0 }).await;
+    }
+
+    /// The ids of removed objects that any agent remembers.
+    pub fn removed_objects(&self) -> Vec<RangeInclusive<u64>> {
+        let files = (0..self.nodes).map(|id| std::fs::read_to_string(self.node_dir(id).join("removed")));
+        // The first and the last of each line, and their checksum.
+        let range = |line: &str| {
+            let mut words = line.split(' ').map(str::parse::<u64>);
+            Some(words.next()?.ok()?..=words.next()?.ok()?)
+        };
+        files.flatten().flat_map(|file| file.lines().filter_map(range).collect::<Vec<_>>()).collect()
     }
 
     /// Waits for something to become true.

@@ -174,9 +174,10 @@ async fn a_node_dies_and_the_coordinator_restarts_amid_small_puts() {
             put
         })
     };
-    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    let visible = || async { client.status().await.unwrap().objects };
+    cluster.until_async("some are there", || async { visible().await >= 50 }).await;
     cluster.kill(4).await;
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    cluster.until_async("more than a hundred are there", || async { visible().await >= 120 }).await;
     cluster.restart_coordinator().await;
     let (mut there, mut failed) = (Objects::new(), 0);
     for ((name, data), put) in all.into_iter().zip(puts.await.unwrap()) {
@@ -199,8 +200,10 @@ async fn lost_metadata_are_rebuilt_from_the_labels_of_packs() {
     let (mut all, mut options) = (objects(40), options(RS, Encoding::Online));
     options.attributes =
         Attributes { user: [("k".to_owned(), "v".to_owned())].into(), ..Attributes::default() };
+    let mut ids = BTreeMap::new();
     for put in put_all(&client, &all, &options).await {
-        put.unwrap();
+        let put = put.unwrap();
+        ids.insert(put.name, put.id);
     }
     // Some are removed, some replaced, by themselves and with others.
     let replace = PutOptions { replace: true, ..options.clone() };
@@ -209,16 +212,23 @@ async fn lost_metadata_are_rebuilt_from_the_labels_of_packs() {
     for put in put_all(&client, &again, &replace).await {
         put.unwrap();
     }
+    let mut gone: Vec<u64> = again.keys().map(|name| ids[name]).collect();
     all.extend(again);
     let removed: Vec<_> = all.keys().skip(1).step_by(4).cloned().collect();
     for name in &removed {
-        client.remove(name).await.unwrap();
+        gone.push(client.remove(name).await.unwrap().id);
         all.remove(name);
     }
     let before = client.list("", None, 100).await.unwrap().objects;
-    let blocks = cluster.block_files().len();
     // Agents are told of what is gone though they have nothing to delete.
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let remembered = || {
+        let removed = cluster.removed_objects();
+        gone.iter().all(|id| removed.iter().any(|range| range.contains(id)))
+    };
+    cluster.until("agents remember what is gone", remembered).await;
+    let deleted = || async { client.status().await.unwrap().garbage == 0 };
+    cluster.until_async("what nobody needs is deleted", deleted).await;
+    let blocks = cluster.block_files().len();
 
     let coordinator = cluster.lose_metadata().await;
     let client = cluster.client().await;

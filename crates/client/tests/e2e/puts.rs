@@ -1,14 +1,15 @@
 //! Puts that fail, compete, or are abandoned: visible whole or not at all.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_client::{ClientError, PutOptions};
 use kintsu_wire::message::Encoding;
+use tokio::sync::oneshot;
 
-use crate::bytes::{Slow, Treacherous, assert_same, content};
+use crate::bytes::{Slow, Treacherous, Waiting, assert_same, content};
 use crate::cluster::{Cluster, RS, options};
 
 fn replacing() -> PutOptions {
@@ -58,8 +59,7 @@ async fn a_put_that_is_dropped_is_undone_at_once() {
         ended = client.put(source, "o", options(RS, Encoding::Online), |_, _| {}) => panic!("{ended:?}"),
         () = cluster.until("some of it is written", || !cluster.block_files().is_empty()) => {}
     }
-    client.close().await;
-    assert_eq!(client.status().await.unwrap().puts_pending, 0);
+    cluster.close(&client).await;
     assert!(matches!(client.info("o").await, Err(ClientError::NotFound(_))));
     cluster.until("nothing is left of it", || cluster.block_files().is_empty()).await;
 }
@@ -69,20 +69,17 @@ fn a_client_that_dies_is_forgotten_when_its_lease_ends() {
     let cluster_runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = cluster_runtime.block_on(Cluster::start(6, 3));
     let endpoint = cluster.endpoint.clone();
-    // The client's own runtime dies with everything in it, as its process would.
+    // The client's own runtime dies with everything in it, as its process would, when all blocks are written.
     let client_runtime = tokio::runtime::Runtime::new().unwrap();
+    let ((waits, waiting), (go_on, gone_on)) = (oneshot::channel(), mpsc::channel());
+    let source = Waiting { bytes: content(6, 2_000_000), pause: Mutex::new(Some((waits, gone_on))) };
     client_runtime.spawn(async move {
         let client = kintsu_client::Client::connect(&endpoint, Default::default()).await.unwrap();
-        let source = Arc::new(Slow { bytes: content(6, 2_000_000), pause: Duration::from_millis(50) });
-        client.put(source, "o", options(RS, Encoding::Online), |_, _| {}).await.unwrap();
+        client.put(Arc::new(source), "o", options(RS, Encoding::Online), |_, _| {}).await.unwrap();
     });
-    cluster_runtime.block_on(async {
-        let client = cluster.client().await;
-        cluster
-            .until_async("the put has begun", || async { client.status().await.unwrap().puts_pending == 1 })
-            .await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    });
+    cluster_runtime.block_on(waiting).unwrap();
+    // A client that is dead never goes on.
+    std::mem::forget(go_on);
     client_runtime.shutdown_background();
     cluster_runtime.block_on(async {
         let client = cluster.client().await;

@@ -1,5 +1,7 @@
 //! Volumes whose replicas are deltas: what a commit sends, and what is read without a home before, during and after it.
 
+use std::time::Duration;
+
 use kintsu_client::{Client, VolumeAccess};
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
@@ -77,7 +79,8 @@ async fn a_home_is_lost_before_and_after_commits_and_takes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_home_is_lost_after_a_commit_that_failed_and_takes_nothing() {
-    let mut cluster = Cluster::start(8, 4).await;
+    // The commit must come before the coordinator takes a node for dead, however slow the machine is.
+    let mut cluster = Cluster::with(8, 4, |config| config.dead_after = Duration::from_secs(10)).await;
     let client = cluster.client().await;
     let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
     disk.write(0, SIZE).await;

@@ -282,7 +282,10 @@ mod tests {
     #[tokio::test]
     async fn when_a_whole_rack_is_gone_repairs_of_nodes_wait_for_an_operator() {
         let dir = tempfile::tempdir().unwrap();
-        let cluster = reopen_with(&dir, |config| config.grace = Duration::ZERO);
+        // Nodes die only when this test says so, however long the puts take.
+        let cluster = reopen_with(&dir, |config| {
+            (config.grace, config.dead_after) = (Duration::ZERO, Duration::from_secs(600));
+        });
         for node in 0..8 {
             enlist(&cluster, registration(node, node % 4)).await.unwrap();
         }

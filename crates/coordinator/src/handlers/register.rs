@@ -19,9 +19,11 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::error::CoordinatorError;
-    use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen, silence};
+    use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen, reopen_with, silence};
     use crate::handlers::{begin_put, heartbeat};
     use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
     use kintsu_wire::message::{DiskUsage, Heartbeat, NodeState};
@@ -148,7 +150,8 @@ mod tests {
     async fn a_put_gets_no_id_before_agents_have_said_whether_it_is_in_use() {
         let (dir, first) = cluster(4, 2).await;
         first.close().await.unwrap();
-        let cluster = reopen(&dir);
+        // The put waits for two heartbeats at most.
+        let cluster = reopen_with(&dir, |config| config.heartbeat = Duration::from_secs(10));
         let putting = tokio::spawn({
             let cluster = cluster.clone();
             async move { begin_put::handle(&cluster, begin("a", 16)).await }

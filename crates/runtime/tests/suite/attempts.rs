@@ -57,8 +57,11 @@ impl BlockSource for GatedSource {
     }
 }
 
+/// A helper reads nothing from here on before it may: what it has read at a time then does not reach the end of the block.
+const LAST_GATE: u64 = BLOCK as u64 - 600_000;
+
 /// Runs the programs, and cancels those of `victim` when the requestor is done up to `when`. A gated helper keeps
-/// it from getting much further before that.
+/// it from getting much further, however late the cancellation comes, until the requestor's run has ended.
 async fn cancelled_at(
     site: &Site,
     programs: &[Program],
@@ -67,9 +70,9 @@ async fn cancelled_at(
     when: u64,
 ) -> BTreeMap<NodeId, RunOutcome> {
     let (progress, mut seen) = watch::channel(Standing::default());
-    let cancel = CancellationToken::new();
+    let (cancel, open) = (CancellationToken::new(), CancellationToken::new());
     // The gate opens at the latest when this ends, also by a timeout.
-    let _open = cancel.clone().drop_guard();
+    let _open = open.clone().drop_guard();
     let helper = programs.iter().map(|p| p.node).find(|node| *node != requestor);
     let context = |node: NodeId| {
         let mut context = site.context(node);
@@ -80,8 +83,7 @@ async fn cancelled_at(
             context.cancel = cancel.clone();
         }
         if Some(node) == helper {
-            // One lane may be far ahead of the others, which wait while it reads.
-            let (local, gate, open) = (context.local, when + 2_000_000, cancel.clone());
+            let (local, gate, open) = (context.local, LAST_GATE.min(when + 2_000_000), open.clone());
             context.local = Arc::new(Gated { local, gate, open });
         }
         context
@@ -90,7 +92,16 @@ async fn cancelled_at(
         let _ = seen.wait_for(|standing| standing.upto >= when).await;
         cancel.cancel();
     };
-    within(async { tokio::join!(run_all(programs, context, &[]), cancelling).0 }).await
+    let (own, others): (Vec<_>, Vec<_>) = programs.iter().cloned().partition(|p| p.node == requestor);
+    let receiving = async {
+        let outcomes = run_all(&own, context, &[]).await;
+        open.cancel();
+        outcomes
+    };
+    let all = async { tokio::join!(receiving, run_all(&others, context, &[]), cancelling) };
+    let (mut outcomes, of_others, ()) = within(all).await;
+    outcomes.extend(of_others);
+    outcomes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,7 +136,8 @@ async fn lanes_that_were_ahead_do_not_write_twice() {
     let (mut site, plan, requestor) = site().await;
     site.resume_key = 5;
     let lanes = Plan::new(vec![plan.lanes[0].clone(), plan.lanes[0].clone(), plan.lanes[0].clone()]);
-    let programs = site.programs(&lanes, (0, u64::MAX), SLICE);
+    // In whole units: else the lanes of a helper read one after the other, and all wait for the one that is at the gate.
+    let programs = site.programs(&lanes, (0, u64::MAX), UNIT_BYTES as u32);
     let victim = programs.iter().map(|p| p.node).find(|node| *node != requestor).unwrap();
     let outcomes = cancelled_at(&site, &programs, requestor, victim, 1_000_000).await;
     let upto = outcomes[&requestor].upto;

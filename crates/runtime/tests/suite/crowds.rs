@@ -43,7 +43,13 @@ async fn stream_of(site: &Site, program: &Program) -> TcpStream {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_sends_byte_by_byte_is_stalled_also_at_the_far_end_of_a_chain() {
-    let (site, programs, requestor, helpers) = site().await;
+    let (mut site, programs, requestor, helpers) = site().await;
+    // The peer's neighbour gives up after three seconds. Those behind it look whether a slice came in time when a
+    // keep-alive comes: a second before and a second after that.
+    let seconds = Duration::from_secs;
+    let limits = &mut site.limits;
+    (limits.trickle, limits.stall) = (seconds(3), seconds(3));
+    (limits.keep_alive, limits.peer_silence) = (seconds(2), seconds(12));
     let program = programs.iter().find(|p| p.node == helpers[0]).unwrap().clone();
     let mut stream = stream_of(&site, &program).await;
     let frames = slices(&program, 98);
@@ -123,8 +129,8 @@ async fn a_peer_that_never_says_that_all_was_sent_does_not_hold_the_end_up() {
 async fn a_receiver_that_takes_byte_by_byte_does_not_hold_a_put_for_ever() {
     let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 8 << 20, 0).await;
     site.limits = quick();
-    site.limits.trickle = Duration::from_millis(500);
-    site.limits.stall = Duration::from_millis(500);
+    // The others may have to wait for a processor or a disk.
+    site.limits.trickle = Duration::from_secs(3);
     let villain = site.view.homes[2].unwrap();
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();

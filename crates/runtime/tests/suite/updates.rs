@@ -8,6 +8,7 @@ use crate::support;
 use kintsu_dag::{BlockIndex, Sink, Task};
 use kintsu_plan::update::{Dirty, Scheme, UpdatePlan, update};
 use kintsu_plan::{BlockBinding, LayoutKind};
+use kintsu_runtime::Limits;
 use kintsu_store::{BlockStore, Data, Digest, Generation, Role, UNIT_BYTES, Update};
 use kintsu_wire::message::{Fault, FaultKind};
 use support::{GENERATION, Site, blocks, noise};
@@ -113,6 +114,7 @@ async fn an_update_that_failed_changes_nothing_and_is_tried_again() {
         assert!(version(&site, block, GENERATION) == site.blocks[usize::from(block)]);
     }
     assert_eq!(site.nodes[&dead].store.next_versions().unwrap(), [], "a parity node did nothing");
+    site.limits = Limits::default();
     // A write that came meanwhile is not part of what was frozen.
     let mut later = object.clone();
     log(&site, &mut later, (0, 75_000, 20_000), 9);

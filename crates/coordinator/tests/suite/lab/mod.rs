@@ -43,7 +43,10 @@ impl Lab {
         let options = kintsu_cluster::Options::new(dir.path(), 0, racks);
         let coordinator = Config {
             heartbeat: Duration::from_millis(100),
-            dead_after: Duration::from_millis(1000),
+            // On a loaded machine heartbeats are a second late.
+            dead_after: Duration::from_millis(2500),
+            // No probe comes in between: bytes on links are counted, and what it finds on a loaded machine changes plans.
+            measure: false,
             grace,
             ..options.coordinator
         };
@@ -75,9 +78,12 @@ impl Lab {
         self.cluster.start_node_with(node, config).await.unwrap();
     }
 
-    /// Ends the agent of a node without telling the coordinator.
+    /// Ends the agent of a node without telling the coordinator; its folder is free then.
     pub async fn strike(&mut self, node: u32) {
         assert!(self.cluster.kill_node(node).await, "node {node} is not running");
+        let lock = std::fs::File::open(self.cluster.node_dir(node).join("LOCK")).unwrap();
+        // What its agent had begun may still end.
+        self.until("its folder is free", async |_| lock.try_lock().is_ok()).await;
     }
 
     /// As [`Lab::strike`], and waits until the coordinator notices it.
