@@ -13,7 +13,7 @@ use kintsu_dag::BlockIndex;
 use tokio::time::{Instant, sleep};
 
 use crate::digest::Running;
-use crate::proto::names::{DatanodeInfo, ExtendedBlock, Token};
+use crate::proto::names::{BlockKey, DatanodeInfo, ExtendedBlock, Token};
 use crate::status::{SILENT_MS, name};
 use crate::token::{READ, token, write_token};
 use crate::transfer::{BlockWriter, Looked, look_for};
@@ -210,6 +210,57 @@ fn alone(datanode: SocketAddr, mates: Vec<Mate>) -> Result<(), HdfsError> {
     Ok(())
 }
 
+/// These internal blocks of the group, and what permits reading them.
+fn mates(
+    namenode: &NameNode,
+    key: Option<&BlockKey>,
+    group: &Group,
+    blocks: impl IntoIterator<Item = BlockIndex>,
+) -> Result<Vec<Mate>, HdfsError> {
+    let one = |index| {
+        let block = group.block(index);
+        let permit = key.map(|key| token(key, namenode.user(), &block, READ)).transpose()?;
+        Ok((index, block, permit))
+    };
+    blocks.into_iter().map(one).collect()
+}
+
+/// Refuses a DataNode that has another internal block of the group than this one, or does not say that it has none.
+///
+/// # Errors
+/// `NotHandedOver` for such a DataNode; those of calls.
+pub(crate) async fn free_of(
+    namenode: &NameNode,
+    group: &Group,
+    index: BlockIndex,
+    datanode: &DatanodeInfo,
+) -> Result<(), HdfsError> {
+    let (address, keys) = (transfer_address(datanode)?, namenode.block_keys().await?);
+    let others = group.expected().filter(|other| *other != index);
+    let mates = mates(namenode, keys.as_ref().map(|keys| &keys.current), group, others)?;
+    let asking = tokio::task::spawn_blocking(move || alone(address, mates)).await;
+    asking.map_err(|e| HdfsError::io("asking a DataNode", e.into()))?
+}
+
+/// The first of these internal blocks of the group that the DataNode has by its own word. One that is coming does not count yet.
+///
+/// # Errors
+/// Those of calls to the NameNode.
+pub(crate) async fn found(
+    namenode: &NameNode,
+    group: &Group,
+    datanode: &DatanodeInfo,
+    blocks: Vec<BlockIndex>,
+) -> Result<Option<BlockIndex>, HdfsError> {
+    let (address, keys) = (transfer_address(datanode)?, namenode.block_keys().await?);
+    let mates = mates(namenode, keys.as_ref().map(|keys| &keys.current), group, blocks)?;
+    let there = move |(index, block, token): Mate| {
+        matches!(look_for(address, &block, token), Ok(Looked::There)).then_some(index)
+    };
+    let asking = tokio::task::spawn_blocking(move || mates.into_iter().find_map(there)).await;
+    asking.map_err(|e| HdfsError::io("asking a DataNode", e.into()))
+}
+
 /// Writes the block to a DataNode that has no other one of the group. Blocks of objects are files of their own, and may be
 /// together.
 async fn write(
@@ -222,13 +273,8 @@ async fn write(
     let (address, block) = (transfer_address(target)?, group.block(index));
     let (key, user) = (namenode.block_keys().await?.map(|keys| keys.current), namenode.user());
     let permit = key.as_ref().map(|key| write_token(key, user, &block)).transpose()?;
-    let mates = group.expected().filter(|mate| group.stored.is_none() && *mate != index);
-    let mates = mates.map(|mate| {
-        let block = group.block(mate);
-        let permit = key.as_ref().map(|key| token(key, user, &block, READ)).transpose()?;
-        Ok::<Mate, HdfsError>((mate, block, permit))
-    });
-    let mates: Vec<Mate> = mates.collect::<Result<_, _>>()?;
+    let others = group.expected().filter(|other| group.stored.is_none() && *other != index);
+    let mates = mates(namenode, key.as_ref(), group, others)?;
     let file = file.try_clone().map_err(|e| HdfsError::io("the rebuilt block", e))?;
     let writing = tokio::task::spawn_blocking(move || {
         use std::os::unix::fs::FileExt as _;

@@ -23,6 +23,12 @@ const LONG_REST: Duration = Duration::from_secs(60);
 /// copy counts as damaged that is surely so and that nobody looks at again; one that was seen once, for [`LONG_REST`].
 const WRONG_FOR: Duration = Duration::from_secs(600);
 
+/// What HDFS began to rebuild has ended after this time, or never will: by default the NameNode gives it five minutes.
+const HDFS_ENDS: Duration = Duration::from_secs(600);
+
+/// A DataNode that got a block is asked for the first time after this.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Memory {
@@ -47,6 +53,30 @@ pub(super) struct Memory {
     damaged: BTreeMap<BlockId, BTreeMap<String, Damage>>,
     /// Staged blocks that were compared with their groups.
     compared: BTreeMap<BlockId, Comparison>,
+    /// When the NameNode last listed no DataNode for a block of a group of HDFS's own: HDFS rebuilds it then, for some time also after
+    /// somebody else did.
+    missing: BTreeMap<BlockId, Instant>,
+    /// Blocks that were written to DataNodes, as long as HDFS may bring another one of the group to the same.
+    handed: BTreeMap<BlockId, Handed>,
+}
+
+/// A block that was handed over.
+struct Handed {
+    datanode: String,
+    when: Instant,
+    /// When the DataNode was last asked what else it has, and how long it is left alone after that.
+    asked: Instant,
+    pause: Duration,
+}
+
+/// A DataNode that is to be asked whether HDFS has brought it another block of a group after this one was handed over.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub group: u64,
+    pub index: BlockIndex,
+    pub datanode: String,
+    /// The blocks that were missing lately.
+    pub mates: Vec<BlockIndex>,
 }
 
 /// What is known of a damaged copy.
@@ -80,11 +110,14 @@ impl Memory {
         };
         self.by_block = of_objects.flat_map(names).collect();
         (self.groups, self.scanned) = (groups, true);
+        let Self { groups, missing, .. } = self;
+        groups.values().for_each(|group| miss(missing, group));
         self.forget();
     }
 
     /// A group is so now.
     pub fn renew(&mut self, group: Group) {
+        miss(&mut self.missing, &group);
         self.groups.insert(group.id, group);
         self.forget_damage();
     }
@@ -100,6 +133,8 @@ impl Memory {
         self.resting.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);
         self.bad.retain(|_, until| *until > now);
+        self.missing.retain(|_, last| last.elapsed() < HDFS_ENDS);
+        self.handed.retain(|_, handed| handed.when.elapsed() < HDFS_ENDS);
         self.forget_damage();
     }
 
@@ -246,10 +281,46 @@ impl Memory {
         known.proved |= proved;
     }
 
+    /// A block of a group of HDFS's own was written to a DataNode.
+    pub fn handed_over(&mut self, group: u64, index: BlockIndex, datanode: &str) {
+        let now = Instant::now();
+        let handed = Handed { datanode: datanode.to_owned(), when: now, asked: now, pause: FIRST_PAUSE };
+        self.handed.insert(block(group, index), handed);
+    }
+
+    /// The DataNodes to ask now, at most so many, each as if it was asked. Pauses double.
+    pub fn crowds_due(&mut self, most: usize) -> Vec<Due> {
+        let Self { handed, missing, busy, resting, .. } = self;
+        let now = Instant::now();
+        let free =
+            |group: u64| !busy.contains(&group) && resting.get(&group).is_none_or(|until| *until <= now);
+        let due = handed
+            .iter_mut()
+            .filter(|(id, handed)| handed.asked.elapsed() >= handed.pause && free(id.stripe.0));
+        let due = due.filter_map(|(id, handed)| {
+            let BlockId { stripe: StripeId(group), index } = *id;
+            let all = block(group, BlockIndex(0))..=block(group, BlockIndex(u8::MAX));
+            let mates = missing.range(all).map(|(id, _)| id.index).filter(|mate| *mate != index);
+            let mates: Vec<_> = mates.collect();
+            (!mates.is_empty()).then(|| {
+                (handed.asked, handed.pause) = (now, handed.pause * 2);
+                Due { group, index, datanode: handed.datanode.clone(), mates }
+            })
+        });
+        due.take(most).collect()
+    }
+
     /// It is no longer there.
     pub fn dropped(&mut self, staged: &Staged) {
         self.compared.remove(&staged.held.id);
     }
+}
+
+/// Notes which blocks of the group have no DataNode. Blocks of objects are files of their own, which HDFS does not rebuild.
+fn miss(missing: &mut BTreeMap<BlockId, Instant>, group: &Group) {
+    let held = |index: &BlockIndex| group.holders.get(index).is_some_and(|holders| !holders.is_empty());
+    let lost = group.expected().filter(|index| group.stored.is_none() && !held(index));
+    missing.extend(lost.map(|index| (block(group.id, index), Instant::now())));
 }
 
 fn block(group: u64, index: BlockIndex) -> BlockId {
@@ -365,6 +436,37 @@ mod tests {
         assert_eq!(memory.compared(&staged(2), &[b, c]), None);
         memory.dropped(&staged(2));
         assert_eq!(memory.compared(&staged(2), &[c]), None);
+    }
+
+    #[test]
+    fn a_datanode_is_asked_for_what_was_missing_when_it_got_a_block() {
+        let (mut memory, mut group, index) = (Memory::default(), group_of(&[]), BlockIndex(0));
+        let due =
+            |memory: &mut Memory| memory.crowds_due(9).into_iter().map(|due| due.mates).collect::<Vec<_>>();
+        let handed_later = |memory: &mut Memory, by: Duration| {
+            let handed = memory.handed.values_mut().flat_map(|h| [&mut h.when, &mut h.asked]);
+            handed.chain(memory.missing.values_mut()).for_each(|time| *time -= by);
+        };
+        memory.list([(group.id, group.clone())].into());
+        memory.handed_over(group.id, index, "10.0.0.1:1");
+        handed_later(&mut memory, FIRST_PAUSE);
+        assert!(due(&mut memory).is_empty(), "no other was missing, so HDFS rebuilt no other");
+        group.holders.remove(&BlockIndex(3));
+        group.holders.remove(&index);
+        memory.renew(group.clone());
+        memory.renew(group_of(&[]));
+        memory.busy.insert(group.id);
+        assert!(due(&mut memory).is_empty(), "somebody works on it");
+        memory.busy.clear();
+        assert_eq!(due(&mut memory), [vec![BlockIndex(3)]]);
+        handed_later(&mut memory, FIRST_PAUSE);
+        assert!(due(&mut memory).is_empty(), "pauses double");
+        handed_later(&mut memory, FIRST_PAUSE);
+        assert!(memory.crowds_due(0).is_empty());
+        assert_eq!(due(&mut memory), [vec![BlockIndex(3)]]);
+        handed_later(&mut memory, HDFS_ENDS);
+        memory.forget();
+        assert!(memory.handed.is_empty() && memory.missing.is_empty());
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
 //! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
-//! requestor), `compare` (with the rest of its group), `settle` (hand-over). `damage` is what agents find on disks when they read
+//! requestor), `compare` (with the rest of its group), `settle` (hand-over), `crowded` (when HDFS rebuilt beside it). `damage` is what agents find on disks when they read
 //! for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
 //! comes from the NameNode and the disks, what is staged from the agents, so a restart loses nothing. `readers` tells who reads
 //! files which agents there are.
 
 mod compare;
+mod crowded;
 mod damage;
 mod members;
 mod memory;
@@ -116,6 +117,16 @@ pub enum Event {
         datanode: String,
         /// Whether more blocks than needed were there, and agree with it.
         proved: bool,
+    },
+    /// A block was moved away from a DataNode to which HDFS had brought another one of the group.
+    Moved {
+        /// Which.
+        #[serde(flatten)]
+        block: Block,
+        /// The DataNode that had both.
+        from: String,
+        /// The DataNode that has it.
+        to: String,
     },
     /// A stored block cannot be read, or is not what the others of its group say.
     Wrong {
@@ -295,6 +306,7 @@ async fn watch(shared: Arc<Shared>, notes: Vec<String>) {
                 rebuild::begin(&shared, &mut work).await;
             }
             settle::begin(&shared, &mut work);
+            crowded::begin(&shared, &mut work);
             if let Err(error) = unlisted::look(&shared, &mut unlisted).await {
                 shared.failed("look for DataNodes of agents", error).await;
             }

@@ -32,3 +32,4 @@ pub(crate) use record::Known;
 pub(crate) use repair::wrong_blocks;
 pub use repair::{RepairedObjects, get_object, object_bytes, repair_objects, verify_objects};
 pub use spread::Moved;
+pub(crate) use spread::carry;

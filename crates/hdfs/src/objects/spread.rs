@@ -101,8 +101,11 @@ fn better(group: &Group, index: BlockIndex, from: &DatanodeInfo, to: &DatanodeIn
     shared || crowd(&to.location) < crowd(&from.location)
 }
 
-/// Has a DataNode fetch a block from another one. The NameNode drops the old replica when it hears of the new one.
-async fn carry(
+/// Has a DataNode fetch a block from another one. The NameNode drops the old replica when it hears of the new one; this waits until it has.
+///
+/// # Errors
+/// `Datanode` when one refuses; `NotHandedOver` when the NameNode does not count it there alone in time; those of calls.
+pub(crate) async fn carry(
     namenode: &NameNode,
     group: &Group,
     index: BlockIndex,

@@ -72,6 +72,12 @@ fn told(event: &Event) -> String {
                 if *proved { "" } else { "; not proved, because no more blocks than needed were there" };
             format!("{}: counted on {datanode}{proved}", name(block))
         }
+        Event::Moved { block, from, to } => {
+            format!(
+                "{}: moved from {from}, to which HDFS brought another block of the group, to {to}",
+                name(block)
+            )
+        }
         Event::Wrong { block, datanode } => {
             format!("{}: unreadable or wrong on {datanode}; kintsu hdfs verify says more", name(block))
         }

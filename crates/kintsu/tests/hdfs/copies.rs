@@ -41,6 +41,37 @@ fn hazards_of_other_copies() {
     assert!(hdfs.stock(&["fsck", "/ec"]).contains("is HEALTHY"));
 }
 
+/// Two blocks of a group were missing. One was handed over, and then what HDFS made of the other comes to the same DataNode: it had
+/// chosen it before. The NameNode ignores that one, so it would stay beside its copy elsewhere.
+#[test]
+#[ignore = "minutes: make test-hdfs"]
+fn hazards_of_a_block_that_hdfs_brings_late() {
+    let reports = "dfs.blockreport.intervalMsec=3000";
+    let Some(mut hdfs) = Hdfs::start(8, &[reports]) else { return };
+    let bytes = noise(12 * MIB, 73);
+    hdfs.put("RS-3-2-1024k", 4 * MIB, &[(ONE, bytes.clone())]);
+    let (late, _, _) = stored(&hdfs, ONE, 1);
+    let late = std::fs::read(late).unwrap();
+    let (watching, at) = coordinator(&hdfs, "127.0.0.1:0");
+    let _agents = agents(&hdfs, &at);
+    let killed = [0, 1].map(|index| stored(&hdfs, ONE, index).1);
+    killed.iter().for_each(|node| hdfs.kill_datanode(*node));
+    wait("both blocks to be counted", || watching.events("counted").len() == 2);
+    let (_, node, _) = stored(&hdfs, ONE, 0);
+    copy(&hdfs, &hdfs.groups(ONE)[0].block(BlockIndex(1)), &late, node);
+    wait("the block that was handed over to be moved", || !watching.events("moved").is_empty());
+    let moved = watching.events("moved").remove(0);
+    assert_eq!((&moved["index"], &moved["from"]), (&json!(0), &json!(hdfs.transfer(node))));
+    hdfs.wait_each_index_once(&[ONE]);
+    for sha in [hdfs.get_sha(ONE), hdfs.stock_sha(ONE)] {
+        assert_eq!(sha, sha256(&bytes));
+    }
+    assert_eq!(hdfs.json(0, &["verify"])["bad"], json!([]));
+    killed.iter().for_each(|node| hdfs.start_datanode(*node));
+    hdfs.wait_live();
+    hdfs.wait_each_index_once(&[ONE]);
+}
+
 /// Writes a copy of an internal block to a DataNode.
 fn copy(hdfs: &Hdfs, block: &ExtendedBlock, bytes: &[u8], node: u32) {
     let address: SocketAddr = hdfs.transfer(node).parse().unwrap();
