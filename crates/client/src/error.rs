@@ -155,7 +155,12 @@ fn advice(reason: &str) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
     if says(&["certificate", "wrong peer", "fatal alert"]) {
         "each side must trust the other's authority, and both certificates must be in force: see docs/security.md"
-    } else if says(&["frame with invalid size", "corrupt message", "closed because of a broken pipe"]) {
+    } else if says(&[
+        "frame with invalid size",
+        "corrupt message",
+        "closed because of a broken pipe",
+        "connection closed",
+    ]) {
         "does only one side speak TLS (--tls DIR, or KINTSU_TLS, makes this one speak it), or is this another port than the \
          coordinator's?"
     } else {
@@ -212,7 +217,8 @@ mod tests {
     #[test]
     fn whoever_answers_in_another_language_is_at_another_port() {
         let said = |reason| ClientError::unreachable("127.0.0.1:1", reason).to_string();
-        for reason in ["frame with invalid size", "stream closed because of a broken pipe"] {
+        let closed = ["stream closed because of a broken pipe", "operation was canceled: connection closed"];
+        for reason in closed.into_iter().chain(["frame with invalid size"]) {
             assert!(said(reason).contains("another port than the coordinator's"), "{}", said(reason));
         }
         assert!(said("Connection refused").ends_with("`kintsu up` starts a cluster there"));
