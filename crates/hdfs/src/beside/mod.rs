@@ -2,8 +2,8 @@
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
 //! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
-//! requestor), `compare` (with the rest of its group), `settle` (hand-over), `crowded` (when HDFS rebuilt beside it). `damage` is what agents find on disks when they read
-//! for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
+//! requestor), `compare` (with the rest of its group), `settle` (hand-over), `crowded` (when HDFS rebuilt beside it). `damage` is
+//! what agents find on disks when they read for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
 //! comes from the NameNode and the disks, what is staged from the agents, so a restart loses nothing. `readers` tells who reads
 //! files which agents there are.
 
