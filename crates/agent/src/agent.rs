@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::{NodeId, RackId};
@@ -18,7 +18,7 @@ use kintsu_wire::{
     connect_coordinator, guard_agent,
 };
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::counters::Interface;
@@ -304,15 +304,7 @@ async fn join(
     let node = registered.node;
     let local = Arc::new(StoreLocal::new(node, shared.store.clone()));
     *shared.local.lock().unwrap_or_else(PoisonError::into_inner) = Some(local);
-    let end = shared.end.clone();
-    let beat = membership::keep_alive(shared, coordinator, registered);
-    let staying = tokio::spawn(async move {
-        tokio::select! {
-            () = end.cancelled() => {}
-            () = beat => {}
-        }
-    });
-    Ok((node, staying))
+    Ok((node, tokio::spawn(membership::keep_alive(shared, coordinator, registered))))
 }
 
 impl AgentHandle {
@@ -358,7 +350,6 @@ impl AgentHandle {
         let mut work = std::mem::take(&mut *shared.work());
         let _ = timeout(LAST_CALLS, async { while work.join_next().await.is_some() {} }).await;
         let local = shared.local.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let users = (Arc::downgrade(&shared), local.as_ref().map(Arc::downgrade));
         let let_go = move || {
             // Unfinished blocks that stay are removed at the next start.
             if let Some(local) = local {
@@ -367,14 +358,6 @@ impl AgentHandle {
             drop(shared);
         };
         let _ = kintsu_wire::ambient::blocking(let_go).await;
-        // Work of a heartbeat that the end has interrupted holds the directory until it is done.
-        let is_held = || users.0.strong_count() + users.1.as_ref().map_or(0, Weak::strong_count) > 0;
-        let _ = timeout(LAST_CALLS, async {
-            while is_held() {
-                sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
     }
 }
 

@@ -251,7 +251,8 @@ fn foreign(shared: &Shared, refusal: &Status) -> Option<AgentError> {
     })
 }
 
-/// Sends heartbeats until the agent ends; registers again when the coordinator demands it.
+/// Sends heartbeats until the agent ends; registers again when the coordinator demands it. The end does not interrupt work on the folder,
+/// which would go on without anybody who waits for it, and hold the folder.
 pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut registered: Registered) {
     let mut remembered = Instant::now();
     let (mut heard, mut said) = (Instant::now(), Instant::now());
@@ -259,7 +260,10 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
     let mut failed = None;
     loop {
         expire(shared.clone()).await;
-        tokio::time::sleep(Duration::from_millis(registered.heartbeat_ms.clamp(10, 60_000))).await;
+        let pause = Duration::from_millis(registered.heartbeat_ms.clamp(10, 60_000));
+        if shared.end.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            return;
+        }
         failed = look_after_folder(&shared, failed).await;
         let (usage, counters) = standing(shared.clone()).await;
         let message = Heartbeat {
@@ -270,7 +274,9 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
             failed: failed.clone(),
             counters,
         };
-        match coordinator.clone().heartbeat(message).await {
+        let mut caller = coordinator.clone();
+        let Some(answer) = shared.end.run_until_cancelled(caller.heartbeat(message)).await else { return };
+        match answer {
             Ok(reply) => {
                 let reply = reply.into_inner();
                 complained = None;
@@ -285,9 +291,11 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
                     }
                 }
                 if reply.register_again {
-                    match register(&shared, coordinator.clone()).await {
-                        Ok(again) => registered = again,
-                        Err(detail) => {
+                    let again = register(&shared, coordinator.clone());
+                    match shared.end.run_until_cancelled(again).await {
+                        None => return,
+                        Some(Ok(again)) => registered = again,
+                        Some(Err(detail)) => {
                             tracing::error!("the coordinator does not take this agent back: {detail}")
                         }
                     }

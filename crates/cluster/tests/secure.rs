@@ -93,19 +93,6 @@ impl Stage {
     }
 }
 
-/// Ends an agent; its folder is free then.
-async fn ended(agent: &AgentHandle) {
-    agent.shutdown().await;
-    let lock = std::fs::File::open(agent.dir().join("LOCK")).unwrap();
-    // What it had begun may still end.
-    let free = async {
-        while lock.try_lock().is_err() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), free).await.expect("its folder is free");
-}
-
 fn tls_of(dir: &TempDir, authority: &Authority, role: &str) -> Tls {
     Tls::open(&issued(dir, authority, role)).unwrap()
 }
@@ -222,7 +209,7 @@ async fn agents_obey_the_coordinator_and_their_own_certificates_only() {
     assert!(connect_agent(control, &plain).unwrap().removed(Nothing {}).await.is_err());
 
     // Node 2's agent with the certificate of node 1's.
-    ended(&stage.agents[2]).await;
+    stage.agents[2].shutdown().await;
     let error = stage.agent(2, "agent/1", Some(2)).await.err().unwrap().to_string();
     assert!(error.contains("expected agent/2, got agent/1"), "{error}");
     let error = stage.agent(9, "client", None).await.err().unwrap().to_string();
@@ -358,7 +345,7 @@ async fn a_change_and_a_refusal_have_one_line_each_in_the_audit_log() {
     agent.wipe(Nothing {}).await.unwrap_err();
     agent.run(RunPrograms { programs: vec![program], ..RunPrograms::default() }).await.unwrap_err();
     // Node 0's agent with the certificate of node 3's.
-    ended(&stage.agents[0]).await;
+    stage.agents[0].shutdown().await;
     stage.agent(0, "agent/3", Some(0)).await.err().unwrap();
     ann.remove("audited").await.unwrap();
     for shown in [Credentials::token("guessed").unwrap(), Credentials::none()] {

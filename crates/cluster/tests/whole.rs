@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_agent::{Agent, AgentConfig};
@@ -10,7 +9,6 @@ use kintsu_client::{Client, ClientError, PutOptions};
 use kintsu_cluster::{Cluster, Options};
 use kintsu_dag::NodeId;
 use kintsu_wire::message::NodeAction;
-use tokio::time::Instant;
 
 async fn get(cluster: &Cluster) -> Vec<u8> {
     let client = Client::connect(&cluster.endpoint(), kintsu_client::Options::default()).await.unwrap();
@@ -18,18 +16,6 @@ async fn get(cluster: &Cluster) -> Vec<u8> {
     client.get("a", None, &mut bytes, |_, _| {}).await.unwrap();
     client.close().await;
     bytes
-}
-
-/// Tries it again for a minute: what the agents of a folder had begun may still end after these.
-async fn soon<T, E: std::fmt::Display>(attempt: impl AsyncFn() -> Result<T, E>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        match attempt().await {
-            Ok(done) => return done,
-            Err(error) => assert!(Instant::now() < end, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,12 +36,19 @@ async fn what_is_stored_is_there_after_every_end() {
     cluster.start_node(1).await.unwrap();
     assert_eq!(get(&cluster).await, stored, "after a restart of the coordinator");
     cluster.shutdown().await.unwrap();
-    let again = async || soon(async || Cluster::start(Options::new(dir.path(), 4, 2)).await).await;
-    let cluster = again().await;
+    let cluster = Cluster::start(Options::new(dir.path(), 4, 2)).await.unwrap();
     assert_eq!(get(&cluster).await, stored, "after a restart of everything");
     // A drop ends the agents too: their folders can be used again.
     drop(cluster);
-    let cluster = again().await;
+    let again = async {
+        loop {
+            match Cluster::start(Options::new(dir.path(), 4, 2)).await {
+                Ok(cluster) => return cluster,
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let cluster = tokio::time::timeout(std::time::Duration::from_secs(60), again).await.unwrap();
     assert_eq!(get(&cluster).await, stored, "after a drop");
     cluster.shutdown().await.unwrap();
 }
@@ -76,7 +69,7 @@ async fn an_agent_that_runs_apart_is_not_started_here() {
         command(id, NodeAction::Stop).await.unwrap();
     }
     agent.wait().await;
-    soon(async || command(1, NodeAction::Start).await).await;
+    command(1, NodeAction::Start).await.unwrap();
     let refused = command(7, NodeAction::Start).await.unwrap_err().to_string();
     let says = format!("run `kintsu agent --dir {}", apart.path().display());
     assert!(refused.contains(&says), "{refused}");

@@ -22,7 +22,7 @@ use kintsu_wire::message::{
     BlockRef, DeleteBlocks, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms, ScrubBlocks, SetAside,
     TakeBack,
 };
-use support::{CLUSTER, Registry, SEEN, agents, config, ended, free, member, until, within};
+use support::{CLUSTER, Registry, SEEN, agents, config, member, until, within};
 use tokio_util::sync::CancellationToken;
 
 pub const BLOCK: usize = 1_500_000;
@@ -290,7 +290,7 @@ async fn a_folder_is_one_agents_and_keeps_its_id() {
     let id = handle.id();
     let second = within(Agent::start(config(dir.path(), addr))).await;
     assert!(matches!(second, Err(AgentError::Store(_))));
-    ended(&handle).await;
+    handle.shutdown().await;
     let handle = within(Agent::start(config(dir.path(), addr))).await.unwrap();
     assert_eq!(handle.id(), id);
     assert_eq!(registry.registrations(id), 2);
@@ -306,7 +306,7 @@ async fn a_block_that_cannot_be_read_does_not_keep_an_agent_from_starting() {
     let addr = registry.serve(&Credentials::none()).await;
     let handle = within(Agent::start(config(dir.path(), addr))).await.unwrap();
     let (node, folder) = (handle.id(), handle.dir().to_owned());
-    ended(&handle).await;
+    handle.shutdown().await;
     let ids = [0, 1].map(|index| BlockId { stripe: StripeId(9), index: BlockIndex(index) });
     let store = FileStore::open(&folder).unwrap();
     for id in ids {
@@ -370,9 +370,8 @@ async fn an_agent_told_to_stop_lets_go_of_its_folder_also_in_the_middle_of_a_run
             assert_eq!(outcome.fault.unwrap().kind, FaultKind::Aborted);
         }
     }
-    let (addr, dir) = (stage.registry.serve(&Credentials::none()).await, stage.dir.path().join("6"));
-    free(&dir).await;
-    let again = within(Agent::start(config(&dir, addr))).await.unwrap();
+    let addr = stage.registry.serve(&Credentials::none()).await;
+    let again = within(Agent::start(config(&stage.dir.path().join("6"), addr))).await.unwrap();
     assert_eq!(again.id(), NodeId(6));
 }
 
@@ -385,7 +384,7 @@ async fn an_agent_and_a_coordinator_of_two_clusters_refuse_each_other() {
     let registry = Arc::new(Registry::default());
     let addr = registry.serve(&stranger).await;
     let dir = stage.dir.path().join("3");
-    ended(&stage.agents[3]).await;
+    stage.agents[3].shutdown().await;
     let refused = within(Agent::start(config(&dir, addr))).await;
     let Err(error @ AgentError::Foreign { .. }) = refused else { panic!("taken") };
     let text = error.to_string();
@@ -405,7 +404,7 @@ async fn an_agent_and_a_coordinator_of_two_clusters_refuse_each_other() {
 async fn a_folder_without_its_record_is_not_a_new_node() {
     let stage = Stage::new().await;
     let dir = stage.dir.path().join("3");
-    ended(&stage.agents[3]).await;
+    stage.agents[3].shutdown().await;
     std::fs::remove_file(dir.join("node.json")).unwrap();
     let addr = stage.registry.serve(&member()).await;
     let refused = within(Agent::start(config(&dir, addr))).await;

@@ -15,7 +15,7 @@ use kintsu_wire::message::{
 use tonic::Code;
 
 use crate::agents::{BLOCK, GENERATION, Stage, data_block};
-use crate::support::{config, ended, within};
+use crate::support::{config, within};
 
 const NEXT: u32 = GENERATION + 1;
 
@@ -102,7 +102,7 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
 
     // The home dies and comes back.
     let dir = stage.agents[1].dir().to_owned();
-    ended(&stage.agents[1]).await;
+    stage.agents[1].shutdown().await;
     let coordinator = stage.registry.serve(&kintsu_wire::Credentials::none()).await;
     let again = kintsu_agent::AgentConfig { node: Some(NodeId(1)), ..config(&dir, coordinator) };
     stage.agents[1] = within(Agent::start(again)).await.unwrap();

@@ -32,18 +32,6 @@ pub async fn until(mut so: impl FnMut() -> bool) {
     .await
 }
 
-/// Ends an agent; its folder is free then.
-pub async fn ended(agent: &AgentHandle) {
-    within(agent.shutdown()).await;
-    free(agent.dir()).await;
-}
-
-/// Waits until the folder of an agent that has ended is free: what the agent had begun may still end.
-pub async fn free(dir: &Path) {
-    let lock = std::fs::File::open(dir.join("LOCK")).unwrap();
-    until(|| lock.try_lock().is_ok()).await;
-}
-
 /// The cluster of every registry.
 pub const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
 /// The point of the history that every registry tells agents.
