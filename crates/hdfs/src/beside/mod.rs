@@ -193,6 +193,17 @@ impl Shared {
     async fn failed(&self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
         self.tell(Event::Failed { what: what.to_string(), why: error.to_string() }).await;
     }
+
+    /// Does this with a group that counts as busy, until the coordinator ends; then the group is free. If it fails, that is told, and the
+    /// group rests.
+    async fn work_on(&self, group: &Group, doing: impl Future<Output = Result<(), HdfsError>>) {
+        let done = self.end.run_until_cancelled(doing).await;
+        self.memory().busy.remove(&group.id);
+        if let Some(Err(error)) = done {
+            self.memory().rest(group.id);
+            self.failed(group, error).await;
+        }
+    }
 }
 
 impl Group {

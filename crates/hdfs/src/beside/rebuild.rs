@@ -89,12 +89,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         shared.memory().busy.insert(job.group.id);
         work.spawn(async move {
             let group = job.group.clone();
-            let ran = shared.end.run_until_cancelled(run(&shared, job)).await;
-            shared.memory().busy.remove(&group.id);
-            if let Some(Err(error)) = ran {
-                shared.memory().rest(group.id);
-                shared.failed(&group, error).await;
-            }
+            shared.work_on(&group, run(&shared, job)).await;
         });
     }
 }

@@ -63,14 +63,7 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
             group
         };
         let shared = shared.clone();
-        work.spawn(async move {
-            let done = shared.end.run_until_cancelled(one(&shared, &group, &staged, &member)).await;
-            shared.memory().busy.remove(&group.id);
-            if let Some(Err(error)) = done {
-                shared.memory().rest(group.id);
-                shared.failed(&group, error).await;
-            }
-        });
+        work.spawn(async move { shared.work_on(&group, one(&shared, &group, &staged, &member)).await });
     }
 }
 
