@@ -38,7 +38,8 @@ ip link set bridge up
 ip route add 10.77.0.0/16 dev bridge congctl cubic
 ";
 
-/// How long the inner process may take to end after it was asked to: it may have results to write.
+/// How long the inner process may take to end after it was asked to. It writes its results first; its lab need not be down,
+/// because that ends with it.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Tests, in temporary namespaces, whether this user can emulate hosts here.

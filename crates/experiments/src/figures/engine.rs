@@ -24,7 +24,8 @@ pub struct Settings {
 }
 
 /// Runs an experiment. Its labs are down when this returns. If the future is dropped, the labs end with this
-/// process. When `stop` is cancelled, the report has what was measured until then ([`Report::cut_short`]).
+/// process. When `stop` is cancelled, the report has what was measured until then ([`Report::cut_short`]), and does not
+/// wait for the lab to go down.
 ///
 /// # Errors
 /// When a lab does not come up, an object cannot be stored, or a repair fails or gives wrong bytes.
@@ -46,8 +47,10 @@ pub async fn run(
         progress.tell(format!("lab {} of {}", number + 1, experiment.scenes.len()));
         let mut played = Played::of(scene);
         let site = tokio::select! {
-            site = Site::up(scene, &spec) => Some(site?),
+            biased;
+            // Then the lab before may still be there.
             () = stop.cancelled() => None,
+            site = Site::up(scene, &spec) => Some(site?),
         };
         if let Some(mut site) = site {
             let all = play(&mut site, scene, &spec, experiment.measure, settings, &mut played, &mut progress);
@@ -55,7 +58,14 @@ pub async fn run(
                 ended = all => Some(ended),
                 () = stop.cancelled() => None,
             };
-            site.down().await;
+            // A large lab can take longer than a process has that was told to end, and what was measured is still to be
+            // written.
+            let down = tokio::spawn(site.down());
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                _ = down => {}
+            }
             ended.transpose()?;
         }
         report.rows.extend(played.rows);
