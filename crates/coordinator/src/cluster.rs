@@ -49,6 +49,8 @@ use crate::tickets::Tickets;
 const NUMBERS_A_BOOT: u64 = 1 << 40;
 /// Most blocks that are read again at the same time because somebody reported them as bad.
 const VERIFIED_AT_ONCE: usize = 4;
+/// How long a coordinator that ends waits for calls and for work on the disk, after its tasks have ended.
+const LETTING_GO: Duration = Duration::from_secs(5);
 
 /// A code, and the description of it in labels.
 type Labelled = (Arc<dyn Code>, Arc<CodeLabel>);
@@ -583,7 +585,8 @@ impl Cluster {
         });
     }
 
-    /// Ends all tasks, and waits until nothing uses the metadata any more: then their directory is free.
+    /// Ends all tasks, and waits until nothing uses the metadata any more: then their directory is free. After 5 s it
+    /// waits no longer; the log says what still uses them.
     ///
     /// # Errors
     /// `Halted` if the disk of the metadata has failed.
@@ -591,13 +594,17 @@ impl Cluster {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        let meta = self.meta.clone();
+        let (meta, dir) = (self.meta.clone(), self.config.dir.clone());
+        let holders = Arc::downgrade(&self);
         drop(self);
-        for _ in 0..1000 {
-            if meta.is_last() {
-                break;
+        let free = async {
+            while meta.handles() > 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        if tokio::time::timeout(LETTING_GO, free).await.is_err() {
+            let users = still_used_by(holders.strong_count(), meta.handles());
+            tracing::warn!("{} is not free yet: it is used by {users} that have not ended", dir.display());
         }
         meta.failure().check()
     }
@@ -636,6 +643,17 @@ impl Cluster {
     }
 }
 
+/// Who still uses metadata with this many handles, one of them the asker's, when the coordinator has this many holders.
+fn still_used_by(holders: usize, handles: usize) -> String {
+    // The coordinator itself has a handle too.
+    let work = handles.saturating_sub(1 + usize::from(holders > 0));
+    match (holders > 0, work) {
+        (true, 0) => "calls".into(),
+        (true, work) => format!("calls, and reads or writes of the disk ({work})"),
+        (false, work) => format!("reads or writes of the disk ({work})"),
+    }
+}
+
 fn no_random(error: &dyn std::fmt::Display) -> CoordinatorError {
     CoordinatorError::Conflict {
         what: "start of the coordinator".into(),
@@ -658,4 +676,16 @@ pub fn unknown_node(node: NodeId) -> CoordinatorError {
 /// two calls.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_keeps_the_metadata_of_a_coordinator_that_ended_is_told() {
+        assert_eq!(still_used_by(1, 2), "calls");
+        assert_eq!(still_used_by(3, 4), "calls, and reads or writes of the disk (2)");
+        assert_eq!(still_used_by(0, 2), "reads or writes of the disk (1)");
+    }
 }

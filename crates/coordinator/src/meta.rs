@@ -208,9 +208,9 @@ impl Meta {
         f(self).map_err(|e| self.failure.explain(e))
     }
 
-    /// Whether this is the last handle on the store.
-    pub fn is_last(&self) -> bool {
-        Arc::strong_count(&self.db) == 1
+    /// Handles on the store, with this one. Each call to the disk that is under way has one.
+    pub fn handles(&self) -> usize {
+        Arc::strong_count(&self.db)
     }
 
     /// Whether the disk has failed. After a failure no call works any more.

@@ -125,8 +125,8 @@ impl CoordinatorHandle {
         self.stop.cancelled().await;
     }
 
-    /// Waits until it has ended and its directory is free. Returns the last copy of its metadata, if there was
-    /// something to copy.
+    /// Waits until it has ended and its directory is free. If calls or the disk keep the directory for longer than 5 s, the
+    /// log says so. Returns the last copy of its metadata, if there was something to copy.
     ///
     /// # Errors
     /// `Halted` if it ended by itself because the disk of its metadata failed.
