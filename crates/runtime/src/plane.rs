@@ -26,6 +26,7 @@ use tokio::time::timeout;
 
 use crate::budget::Budget;
 use crate::fault::fault;
+use crate::limits::patiently;
 
 /// How long a connection that has introduced itself may wait for its program.
 const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
@@ -168,8 +169,8 @@ impl DataPlane {
             };
         }
         let _forget = Forget { meeting: &self.meeting, key };
-        match timeout(wait, arrival).await {
-            Ok(Ok(stream)) => Ok(stream),
+        match patiently(wait, arrival).await {
+            Some(Ok(stream)) => Ok(stream),
             _ => Err(fault(FaultKind::Lost, peer, format!("did not connect within {wait:?}"))),
         }
     }
@@ -196,10 +197,10 @@ impl DataPlane {
             stream.flush().await?;
             Ok::<_, std::io::Error>(stream)
         };
-        match timeout(wait, connecting).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => Err(lost(error.to_string())),
-            Err(_) => Err(lost(format!("no answer within {wait:?}"))),
+        match patiently(wait, connecting).await {
+            Some(Ok(stream)) => Ok(stream),
+            Some(Err(error)) => Err(lost(error.to_string())),
+            None => Err(lost(format!("no answer within {wait:?}"))),
         }
     }
 }
@@ -272,7 +273,7 @@ impl Meeting {
             }
             table.park(key, stream)
         };
-        if timeout(UNCLAIMED_TIMEOUT, claimed).await.is_err() {
+        if patiently(UNCLAIMED_TIMEOUT, claimed).await.is_none() {
             let mut table = self.table();
             if table.parked.contains_key(&number) {
                 table.take(key);
@@ -355,5 +356,28 @@ async fn refuse(mut stream: Stream, frames: FrameVersion, from: SocketAddr, deta
             stream.shutdown().await
         };
         let _ = timeout(Duration::from_secs(1), saying).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pause_of_our_own_is_not_held_against_a_peer_that_connects() {
+        let (peer, us) = (NodeId(1), NodeId(2));
+        let key = StreamKey { job: RunId(7), lane: 0, from: peer, to: us };
+        let plane = DataPlane::client(Credentials::none());
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let stream = Stream::Bare(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+        let wait = Duration::from_millis(300);
+        let arriving = async {
+            std::thread::sleep(2 * wait);
+            tokio::time::sleep(wait / 30).await;
+            plane.meeting.bring(key, stream).await;
+        };
+        let (claimed, ()) = tokio::join!(plane.claim(key, peer, wait), arriving);
+        claimed.unwrap();
+        assert_eq!(plane.claim(key, peer, wait).await.unwrap_err().kind, FaultKind::Lost, "nobody connects");
     }
 }

@@ -9,6 +9,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_dag::Vertex;
@@ -25,7 +26,7 @@ use crate::exchanged::Exchanged;
 use crate::fault::{fault, invalid};
 use crate::flow::Flow;
 use crate::frames::FrameReader;
-use crate::limits::Limits;
+use crate::limits::{Limits, patiently};
 use crate::plane::{DataPlane, StreamKey};
 use crate::pulse::Pulse;
 use crate::script::part_bytes;
@@ -184,12 +185,12 @@ impl Incoming {
             write.write_all(&taken).await?;
             write.flush().await
         };
-        match timeout(self.limits.write, writing).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
+        match patiently(self.limits.write, writing).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => {
                 Err(fault(FaultKind::Lost, self.key.from, format!("the connection broke: {error}")))
             }
-            Err(_) => Err(fault(FaultKind::Stalled, self.key.from, "took no acknowledgement")),
+            None => Err(fault(FaultKind::Stalled, self.key.from, "took no acknowledgement")),
         }
     }
 
@@ -201,7 +202,7 @@ impl Incoming {
         offset: u64,
         len: usize,
     ) -> Result<Slice, Fault> {
-        let mut since = Instant::now();
+        let (mut since, mut waited) = (Instant::now(), Duration::ZERO);
         loop {
             let header = frames.header().await?;
             match header.kind {
@@ -219,11 +220,14 @@ impl Incoming {
                 }
                 Kind::KeepAlive { waiting_on } => {
                     self.waiting.because_of(self.place, waiting_on);
+                    // Without a pause of this process no sign of life takes longer.
+                    waited += since.elapsed().min(self.limits.peer_silence);
+                    since = Instant::now();
                     if waiting_on == NOBODY {
-                        since = Instant::now();
+                        waited = Duration::ZERO;
                     }
                     let limit = self.limits.stall_of(len);
-                    if since.elapsed() > limit {
+                    if waited > limit {
                         let detail = format!(
                             "no slice of {vertex} at {offset} came from {} within {limit:?}; it waits for {waiting_on}",
                             self.key.from

@@ -23,7 +23,7 @@ use crate::enclosed::Leaving;
 use crate::fault::fault;
 use crate::flow::Flow;
 use crate::frames::FrameReader;
-use crate::limits::Limits;
+use crate::limits::{Limits, patiently};
 use crate::plane::{DataPlane, StreamKey};
 use crate::pulse::{Pulse, timed};
 use crate::receive::say_farewell;
@@ -200,9 +200,10 @@ impl Outgoing {
         if self.flow == Flow::Overlapped {
             return Ok(None);
         }
+        let acknowledging = patiently(self.limits.write, taken.acquire_many(slices as u32));
         tokio::select! {
-            acknowledged = timeout(self.limits.write, taken.acquire_many(slices as u32)) => match acknowledged {
-                Ok(Ok(permits)) => {
+            acknowledged = acknowledging => match acknowledged {
+                Some(Ok(permits)) => {
                     permits.forget();
                     Ok(None)
                 }
@@ -250,27 +251,27 @@ impl Outgoing {
         let mut left = &mut parts[..];
         while !left.is_empty() {
             let lost = |detail: String| fault(FaultKind::Lost, self.key.to, detail);
-            match timeout(self.limits.write, timed(write.write_vectored(left))).await {
-                Ok((Ok(0), _)) => return Err(lost("the connection takes no more bytes".into())),
-                Ok((Ok(written), waited)) => {
+            match patiently(self.limits.write, timed(write.write_vectored(left))).await {
+                Some((Ok(0), _)) => return Err(lost("the connection takes no more bytes".into())),
+                Some((Ok(written), waited)) => {
                     IoSlice::advance_slices(&mut left, written);
                     let mut pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
                     pulse.passed(written, waited)?;
                 }
-                Ok((Err(error), _)) => return Err(lost(format!("the connection broke: {error}"))),
-                Err(_) => {
+                Some((Err(error), _)) => return Err(lost(format!("the connection broke: {error}"))),
+                None => {
                     let detail = format!("took no slice within {:?}", self.limits.write);
                     return Err(fault(FaultKind::Stalled, self.key.to, detail));
                 }
             }
         }
         // In TLS the last bytes may still be in a buffer of ours.
-        match timeout(self.limits.write, write.flush()).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
+        match patiently(self.limits.write, write.flush()).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => {
                 Err(fault(FaultKind::Lost, self.key.to, format!("the connection broke: {error}")))
             }
-            Err(_) => {
+            None => {
                 let detail = format!("took no slice within {:?}", self.limits.write);
                 Err(fault(FaultKind::Stalled, self.key.to, detail))
             }
