@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use kintsu_dag::{NodeId, RackId, StripeId};
 
 use super::balance::{floor, prescribed};
-use super::search::Prices;
+use super::search::{Open, Prices, search};
 use super::*;
 use crate::many::desk::Tree;
 use crate::many::{DamagedStripe, Disks};
@@ -232,4 +232,37 @@ fn links_of_racks_that_no_repair_needs_are_no_floor() {
     let links = floor(&desk, &drafts, &prescribed(&desk, &drafts)).links;
     // Two blocks over the uplinks of two helpers.
     assert!((links - 1.024).abs() < 1e-9, "{links}");
+}
+
+#[test]
+fn a_block_does_not_go_into_a_rack_whose_link_is_busy_if_it_may_go_elsewhere() {
+    let mut topology = even_cluster(12, 4);
+    let rate = |rate| NonZeroU64::new(rate).unwrap();
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    topology.rates.rack_up = (0..4).map(|rack| (RackId(rack), rate(1000))).collect();
+    topology.rates.rack_down = topology.rates.rack_up.clone();
+    let prices = Prices { unit: 1.0, power: 16, children: 1, overlooked: 1.1, given: false };
+    // With blocks on nodes 0 to 8 each rack has two helpers and a node that may get the block. With blocks on nodes 0, 4 and 8, all in
+    // rack 0, the other racks have no helpers, and only they may get it.
+    for (code, step, rack) in [("rs:n=9,k=6", 1, 0), ("rs:n=3,k=2", 4, 1)] {
+        let stripes = [stripe(0, code, 1, |block| step * block)];
+        let blocks = LostBlock::all(&stripes);
+        let mut desk = Desk::new(&Scene::of(&topology), &blocks);
+        let case = desk.case(&blocks[0], &|_| 0.0).unwrap();
+        let places = desk.places(&blocks[0]).unwrap();
+        // The nodes of one rack are idle, the downlinks of all others have 0.5 s to do. So 100 bytes cost 0.6^16 - 0.5^16 = 2.7e-4 there.
+        for node in (0..12).filter(|node| node % 4 != rack) {
+            let down = desk.down(node);
+            desk.load[down] = 500.0;
+        }
+        let to = |desk: &Desk<'_>| {
+            let tree = search(desk, &case, 100.0, Open::Any(&places), &prices).unwrap();
+            desk.rack[tree.requestor]
+        };
+        assert_eq!(to(&desk), rack, "{code}");
+        // What enters that rack costs 2.1^16 - 2^16 = 8e4, and one sum enters the requestor's at least.
+        let down = desk.rack_down(rack);
+        desk.load[down] = 2000.0;
+        assert_ne!(to(&desk), rack, "{code}");
+    }
 }
