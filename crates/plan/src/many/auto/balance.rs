@@ -131,9 +131,9 @@ fn depth(tree: &Tree) -> usize {
     tree.edges.iter().map(|(from, _)| steps(*from)).max().unwrap_or(1).saturating_sub(1)
 }
 
-/// Gives more trees to some blocks: for each link that is busier than it must be, one block that loads it. Whether
+/// Gives more trees to some blocks: for each link that is busier than it must be, the one that loads it with the largest parts. Whether
 /// there is any.
-fn divide(
+pub(super) fn divide(
     desk: &mut Desk<'_>,
     drafts: &[Draft<'_>],
     laid: &[Laid],
@@ -162,7 +162,8 @@ fn divide(
         }
         let more = |number: &usize| parts[*number] < MAX_PARTS && !drafts[*number].apart();
         let open = on[link].iter().copied().filter(more);
-        if let Some(number) = open.min_by_key(|number| parts[*number]) {
+        let part = |number: &usize| drafts[*number].case.bytes / parts[*number] as f64;
+        if let Some(number) = open.min_by(|a, b| part(b).total_cmp(&part(a))) {
             parts[number] *= 2;
             divided[number] = true;
         }
