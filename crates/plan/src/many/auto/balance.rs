@@ -131,9 +131,9 @@ fn depth(tree: &Tree) -> usize {
     tree.edges.iter().map(|(from, _)| steps(*from)).max().unwrap_or(1).saturating_sub(1)
 }
 
-/// Gives more trees to some blocks: for each link that is busier than it must be, one block that loads it. Whether
+/// Gives more trees to some blocks: for each link that is busier than it must be, the one that loads it with the largest parts. Whether
 /// there is any.
-fn divide(
+pub(super) fn divide(
     desk: &mut Desk<'_>,
     drafts: &[Draft<'_>],
     laid: &[Laid],
@@ -162,7 +162,8 @@ fn divide(
         }
         let more = |number: &usize| parts[*number] < MAX_PARTS && !drafts[*number].apart();
         let open = on[link].iter().copied().filter(more);
-        if let Some(number) = open.min_by_key(|number| parts[*number]) {
+        let part = |number: &usize| drafts[*number].case.bytes / parts[*number] as f64;
+        if let Some(number) = open.min_by(|a, b| part(b).total_cmp(&part(a))) {
             parts[number] *= 2;
             divided[number] = true;
         }
@@ -289,8 +290,9 @@ fn carry(desk: &mut Desk<'_>, draft: &Draft<'_>, laid: &Laid, times: f64) {
 /// Times that the busiest link needs at least.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Floor {
-    /// For links of nodes, in seconds: the blocks' uploads over all uplinks of their helpers together, and the same for downlinks,
-    /// beside what is under way; and what one link got before from this call or what the code prescribes. Positive.
+    /// For links, in seconds: the blocks' uploads over all uplinks of their helpers together, the same for downlinks, and what has to
+    /// leave and enter racks over the links of racks, beside what is under way; and what one link got before from this call or what
+    /// the code prescribes. Positive.
     pub links: f64,
     /// The same, and for all disks together.
     pub all: f64,
@@ -306,9 +308,16 @@ pub(super) fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>], prescribed: &[f64]) -
     let sent: f64 = drafts.iter().map(|draft| draft.sent() as f64 * draft.case.bytes).sum();
     let read: f64 = drafts.iter().map(|draft| draft.case.k as f64 * draft.case.bytes).sum();
     let got: f64 = drafts.iter().map(|draft| draft.blocks().count() as f64 * draft.case.bytes).sum();
+    let across: Vec<(usize, f64)> =
+        drafts.iter().map(|draft| (racks_left(desk, draft), draft.case.bytes)).collect();
+    let left: f64 = across.iter().map(|(racks, bytes)| *racks as f64 * bytes).sum();
+    // What comes from other racks enters the requestor's at least once.
+    let entered: f64 = across.iter().filter(|(racks, _)| *racks > 0).map(|(_, bytes)| bytes).sum();
     let together = |bytes: f64, link: &dyn Fn(usize) -> usize, counts: &dyn Fn(usize) -> bool| {
-        let links: Vec<usize> = (0..n).filter(|node| counts(*node)).map(link).collect();
-        match links.iter().any(|link| desk.pace[*link] == 0.0) {
+        let mut links: Vec<usize> = (0..n).filter(|node| counts(*node)).map(link).collect();
+        links.sort_unstable();
+        links.dedup();
+        match bytes == 0.0 || links.iter().any(|link| desk.pace[*link] == 0.0) {
             true => 0.0,
             false => level(desk, links, bytes, prescribed),
         }
@@ -319,6 +328,9 @@ pub(super) fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>], prescribed: &[f64]) -
         together(read, &|node| desk.up(node), &|node| helps[node]),
         together(sent, &|node| desk.down(node), &|node| helps[node] || gets[node]),
         together(got, &|node| desk.down(node), &|node| gets[node]),
+        together(left, &|node| desk.rack_up(desk.rack[node]), &|node| helps[node]),
+        together(left, &|node| desk.rack_down(desk.rack[node]), &|node| helps[node] || gets[node]),
+        together(entered, &|node| desk.rack_down(desk.rack[node]), &|node| gets[node]),
         own.map(|link| desk.own_time(link, prescribed[link])).fold(0.0, f64::max),
     ];
     let disks = [
@@ -327,6 +339,28 @@ pub(super) fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>], prescribed: &[f64]) -
     ];
     let links = links.into_iter().fold(f64::MIN_POSITIVE, f64::max);
     Floor { links, all: disks.into_iter().fold(links, f64::max) }
+}
+
+/// How many racks the repair of a draft leaves at least, wherever its blocks go: beside a requestor in the rack that has most of its
+/// helpers, those that have most of the others (ECPipe, Algorithm 1). None where links of racks do not count, or where its helpers
+/// may be others.
+fn racks_left(desk: &Desk<'_>, draft: &Draft<'_>) -> usize {
+    if !desk.racked || draft.varies {
+        return 0;
+    }
+    let Case { k, helpers, .. } = &draft.case;
+    let mut counts = vec![0; desk.racks];
+    helpers.iter().for_each(|node| counts[desk.rack[*node]] += 1);
+    let gets = |node: &usize| desk.usable(*node) && !helpers.contains(node);
+    let near = (0..desk.ids.len()).filter(gets).map(|node| desk.rack[node]).max_by_key(|rack| counts[*rack]);
+    let mut found: usize = near.map_or(0, |rack| std::mem::take(&mut counts[rack]));
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let others = counts.into_iter().take_while(|count| {
+        let more = found < *k;
+        found += count;
+        more
+    });
+    others.count()
 }
 
 /// When these links together have carried `bytes` more, in seconds. Those that are busy for longer anyway get no more of them than

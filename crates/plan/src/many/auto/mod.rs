@@ -72,14 +72,18 @@ pub(super) fn auto(
     blocks: &[LostBlock<'_>],
 ) -> Vec<Result<Planned, PlanError>> {
     let share = blocks.chunk_by(same).any(|mates| mates.len() > 1);
-    let (mut best, mut desk) = planned(scene, blocks, share);
-    // Trees that are shared send least, but more across racks.
+    let (mut best, desk) = planned(scene, blocks, share);
+    // Trees that are shared send least, but more across racks. Both plans are judged on one desk: each made by itself overlooks other
+    // links. What codes with their own graphs load is on it already.
     if share && desk.racked {
-        let (apart, mut other) = planned(scene, blocks, false);
-        for (desk, made) in [(&mut desk, &best), (&mut other, &apart)] {
-            made.iter().flatten().for_each(|planned| desk.carry(planned, planned.bytes as f64));
-        }
-        if other.seconds() < desk.seconds() {
+        let (apart, _) = planned(scene, blocks, false);
+        let seconds = |made: &[Result<Planned, PlanError>]| {
+            let mut loaded = desk.clone();
+            let trees = made.iter().flatten().filter(|planned| !matches!(planned.route, Route::OwnGraph(_)));
+            trees.for_each(|planned| loaded.carry(planned, planned.bytes as f64));
+            loaded.seconds()
+        };
+        if seconds(&apart) < seconds(&best) {
             best = apart;
         }
     }

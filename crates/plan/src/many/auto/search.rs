@@ -96,14 +96,13 @@ impl Open<'_> {
         }
     }
 
-    /// The same for each group of racks that `group` gives.
-    fn each(self, desk: &Desk<'_>, bytes: f64, groups: usize, group: &dyn Fn(usize) -> usize) -> Vec<usize> {
+    /// The same for each rack.
+    fn each(self, desk: &Desk<'_>, bytes: f64) -> Vec<usize> {
         let Self::Any(places) = self else { return self.first(desk, bytes).into_iter().collect() };
-        let mut best: Vec<Option<(f64, usize)>> = vec![None; groups];
-        let groups: Vec<usize> = (0..desk.racks).map(group).collect();
+        let mut best: Vec<Option<(f64, usize)>> = vec![None; desk.racks];
         for node in desk.at(places) {
             let seconds = desk.receiving(node, bytes);
-            let slot = &mut best[groups[desk.rack[node]]];
+            let slot = &mut best[desk.rack[node]];
             if slot.is_none_or(|(least, _)| seconds < least) {
                 *slot = Some((seconds, node));
             }
@@ -202,23 +201,35 @@ impl Across<'_> {
                 None => by_rack.push((desk.rack[node], vec![(cost, node)])),
             }
         }
-        // The best requestor of each rack with helpers, and the best of all other racks.
-        let near = |rack: usize| by_rack.iter().position(|(with, _)| *with == rack).unwrap_or(by_rack.len());
-        let best = open.each(desk, self.bytes, by_rack.len() + 1, &near);
-        let choices = best.into_iter().map(|node| {
-            let cost = (self.place)(node, 0) + self.prices.rise(desk, desk.write(node), 0.0, self.bytes);
+        // The best requestor of each rack with helpers, and the best of all other racks, where the same helpers are cheapest.
+        let has_helpers = |node: &usize| by_rack.iter().any(|(rack, _)| *rack == desk.rack[*node]);
+        let (near, far): (Vec<usize>, Vec<usize>) =
+            open.each(desk, self.bytes).into_iter().partition(has_helpers);
+        let own =
+            |node: usize| (self.place)(node, 0) + self.prices.rise(desk, desk.write(node), 0.0, self.bytes);
+        let far = far.into_iter().map(|node| {
+            let cost = own(node) + self.arrival(desk.rack[node]);
+            (cost, desk.receiving(node, self.bytes), node)
+        });
+        let far = far.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        let choices = near.into_iter().chain(far.map(|(_, _, node)| node)).map(|node| {
             let (paid, set) = self.set(&by_rack, desk.rack[node]);
-            (cost + paid, node, set)
+            (own(node) + paid, node, set)
         });
         let (_, requestor, set) = choices.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
         Some(self.over_racks(requestor, &set))
     }
 
-    /// The cheapest k helpers, where leaving each rack other than `near` costs once.
+    /// What it costs that one more sum comes into a rack.
+    fn arrival(&self, rack: usize) -> f64 {
+        self.prices.rise(self.desk, self.desk.rack_down(rack), 0.0, self.bytes)
+    }
+
+    /// The cheapest k helpers, where leaving each rack other than `near` costs once, and arriving where that is cheapest, but at least
+    /// once in `near`.
     fn set(&self, by_rack: &[(usize, Vec<(f64, usize)>)], near: usize) -> (f64, Vec<usize>) {
-        let arrival = |rack: usize| self.prices.rise(self.desk, self.desk.rack_down(rack), 0.0, self.bytes);
         let used = by_rack.iter().map(|(rack, _)| *rack).chain([near]);
-        let cheapest = used.map(arrival).fold(f64::INFINITY, f64::min);
+        let cheapest = used.map(|rack| self.arrival(rack)).fold(f64::INFINITY, f64::min);
         let wide = self.k + 1;
         let mut best = vec![f64::INFINITY; wide];
         best[0] = 0.0;
@@ -242,7 +253,9 @@ impl Across<'_> {
             set.extend(helpers[..counts[left]].iter().map(|(_, node)| *node));
             left -= counts[left];
         }
-        (best[self.k], set)
+        let enters = set.iter().any(|node| self.desk.rack[*node] != near);
+        let more = if enters { self.arrival(near) - cheapest } else { 0.0 };
+        (best[self.k] + more, set)
     }
 
     /// A tree over the set: within each rack as loads demand, and from each rack once to a rack that is connected

@@ -1,13 +1,15 @@
-//! What is measured where nothing is under way and no disk is known, and where a link has much under way.
+//! What is measured where nothing is under way and no disk is known, where a link has much under way, and where links of racks are
+//! scarce; and what is chosen by that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-use kintsu_dag::{NodeId, StripeId};
+use kintsu_dag::{NodeId, RackId, StripeId};
 
-use super::balance::{floor, prescribed};
-use super::search::Prices;
+use super::balance::{Placed, divide, floor, prescribed};
+use super::search::{Open, Prices, search};
 use super::*;
+use crate::many::desk::Tree;
 use crate::many::{DamagedStripe, Disks};
 use crate::traffic::Link;
 use crate::{Layout, LayoutKind, Rates, StripeView, Topology, draw, even_cluster};
@@ -26,26 +28,31 @@ fn topology() -> Topology {
     topology
 }
 
+/// A stripe that lost the first `gone` blocks. The others are at home on the nodes that `home` says.
+fn stripe(number: u64, code: &str, gone: u8, home: impl Fn(u32) -> u32) -> DamagedStripe {
+    let code = kintsu_code::parse(code).unwrap();
+    let layout = Layout {
+        kind: LayoutKind::Striped,
+        block_bytes: 1024,
+        cell_bytes: 64,
+        w: code.w() as u16,
+        data_bytes: 1024 * code.k() as u64,
+    };
+    let mut homes: Vec<Option<NodeId>> =
+        (0..code.n() as u32).map(|block| Some(NodeId(home(block)))).collect();
+    homes[..usize::from(gone)].fill(None);
+    let view = StripeView { id: StripeId(number), code, layout, homes };
+    DamagedStripe { view, lost: (0..gone).map(BlockIndex).collect(), barred: BTreeSet::new() }
+}
+
 /// Stripes of several codes, of which some lost two blocks. One of the codes leaves no choice of helpers, and one has a graph of
 /// its own.
 fn stripes() -> Vec<DamagedStripe> {
     let codes = ["rs:n=9,k=6", "azure-lrc:n=10,k=6,r=3", "butterfly:n=5,k=3"];
     let stripe = |number: u64| {
-        let code = kintsu_code::parse(codes[number as usize % codes.len()]).unwrap();
-        let layout = Layout {
-            kind: LayoutKind::Striped,
-            block_bytes: 1024,
-            cell_bytes: 64,
-            w: code.w() as u16,
-            data_bytes: 1024 * code.k() as u64,
-        };
-        let mut homes: Vec<Option<NodeId>> =
-            (0..code.n() as u32).map(|block| Some(NodeId((5 * number as u32 + block) % NODES))).collect();
-        let gone = if number.is_multiple_of(4) && code.w() == 1 { 2 } else { 1 };
-        homes[..gone].fill(None);
-        let view = StripeView { id: StripeId(number), code, layout, homes };
-        let lost = (0..gone as u8).map(BlockIndex).collect();
-        DamagedStripe { view, lost, barred: BTreeSet::new() }
+        let code = codes[number as usize % codes.len()];
+        let gone = if number.is_multiple_of(4) && !code.starts_with("butterfly") { 2 } else { 1 };
+        stripe(number, code, gone, |block| (5 * number as u32 + block) % NODES)
     };
     (0..30).map(stripe).collect()
 }
@@ -142,7 +149,7 @@ fn one_link_with_much_under_way_and_one_slow_disk_do_not_hide_the_others() {
 fn the_slow_disk_of_the_only_node_that_gets_blocks_does_not_hide_the_links() {
     let (mut topology, stripes) = (topology(), stripes());
     topology.nodes.iter_mut().for_each(|(node, known)| known.usable = *node == NodeId(99));
-    let only = crate::Node { rack: kintsu_dag::RackId(9), usable: true, used_bytes: 0, room_bytes: None };
+    let only = crate::Node { rack: RackId(9), usable: true, used_bytes: 0, room_bytes: None };
     topology.nodes.insert(NodeId(99), only);
     topology.rates.down.insert(NodeId(99), NonZeroU64::new(1000).unwrap());
     let disks = Disks { write: [(NodeId(99), NonZeroU64::MIN)].into(), ..Disks::default() };
@@ -154,4 +161,126 @@ fn the_slow_disk_of_the_only_node_that_gets_blocks_does_not_hide_the_links() {
     desk.overlook(floor.links, &prescribed);
     let number = desk.number(NodeId(99)).unwrap();
     assert!(desk.is_overlooked(desk.write(number)) && !desk.is_overlooked(desk.down(number)));
+}
+
+/// Nine hosts in three racks: links of 1000 bytes a second, those of racks of 250. Node 0 lost a block of each of ten stripes, which
+/// are on all nodes, so only it can get them.
+fn scarce() -> (Topology, Vec<DamagedStripe>) {
+    let mut topology = even_cluster(9, 3);
+    let rate = |rate| NonZeroU64::new(rate).unwrap();
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    topology.rates.rack_up = (0..3).map(|rack| (RackId(rack), rate(250))).collect();
+    topology.rates.rack_down = topology.rates.rack_up.clone();
+    (topology, (0..10).map(|number| stripe(number, "rs:n=9,k=6", 1, |block| block)).collect())
+}
+
+#[test]
+fn where_links_of_racks_are_scarce_one_is_overlooked_only_if_the_others_need_less_for_what_is_planned() {
+    let (topology, stripes) = scarce();
+    let blocks = LostBlock::all(&stripes);
+    // Racks 0, 1 and 2 have 2, 3 and 3 helpers. Six are needed and node 0 is in rack 0, so each repair leaves racks 1 and 2: 20 blocks of
+    // 1024 bytes arrive in racks. Rack 1 still has to receive 2500 bytes (10 s) and rack 2 1250 (5 s). So the downlinks of racks together
+    // need (20 * 1024 + 3750) / (3 * 250) = 32.3 s. All others need less: uplinks of racks 20 * 1024 / 750 = 27.3 s, and those of the
+    // eight helpers 60 * 1024 / 8000 = 7.7 s, which is less than the 10 s that rack 1 needs anyway.
+    let underway = [(Link::RackDown(RackId(1)), 2500), (Link::RackDown(RackId(2)), 1250)];
+    let scene = Scene { underway: &underway, ..Scene::of(&topology) };
+    let (mut desk, _, drafts) = drafted(&scene, &blocks, true);
+    let given = prescribed(&desk, &drafts);
+    let links = floor(&desk, &drafts, &given).links;
+    assert!((links - 24_230.0 / 750.0).abs() < 1e-9, "{links}");
+    desk.overlook(links, &given);
+    assert!((0..desk.load.len()).all(|link| !desk.is_overlooked(link)));
+    // In each repair racks 1 and 2 send once, and what rack 0 needs arrives there once, after the one rack has sent to the other. So the
+    // uplinks of racks 1 and 2 need ten blocks each, 40.96 s, and so does the downlink of rack 0. If four repairs go by rack 1 and six
+    // by rack 2, the downlinks there need 10 + 4 * 4.096 = 26.4 s and 5 + 6 * 4.096 = 29.6 s. If all go by rack 2, because rack 1 is to be
+    // spared, its downlink needs 5 + 40.96 = 45.96 s. Downlinks of nodes need 30 blocks, 30.72 s, at most.
+    let tree = |edges: [(usize, usize); 6]| Tree { requestor: 0, edges: edges.to_vec() };
+    let by_rack_1 = tree([(1, 0), (2, 1), (3, 0), (4, 1), (6, 0), (7, 1)]);
+    let by_rack_2 = tree([(1, 2), (2, 0), (3, 0), (5, 2), (6, 0), (8, 2)]);
+    let seconds = |by_1: usize| {
+        let mut desk = desk.clone();
+        (0..10).for_each(|at| desk.carry_tree(if at < by_1 { &by_rack_1 } else { &by_rack_2 }, &[], 1024.0));
+        desk.seconds()
+    };
+    let (even, spared) = (seconds(4), seconds(0));
+    assert!((even - 40.96).abs() < 1e-9 && (spared - 45.96).abs() < 1e-9, "{even} {spared}");
+    // What needs longer than all others is overlooked, and the others then need (20 * 1024 + 1250) / 500 = 43.46 s.
+    let underway = [(Link::RackDown(RackId(1)), 1_u64 << 40), (Link::RackDown(RackId(2)), 1250)];
+    let scene = Scene { underway: &underway, ..Scene::of(&topology) };
+    let (mut desk, _, drafts) = drafted(&scene, &blocks, true);
+    let given = prescribed(&desk, &drafts);
+    let links = floor(&desk, &drafts, &given).links;
+    assert!((links - 21_730.0 / 500.0).abs() < 1e-9, "{links}");
+    desk.overlook(links, &given);
+    assert!((0..desk.load.len()).filter(|link| desk.is_overlooked(*link)).eq([desk.rack_down(desk.rack[1])]));
+}
+
+#[test]
+fn links_of_racks_that_no_repair_needs_are_no_floor() {
+    let mut topology = even_cluster(6, 2);
+    let rate = |rate| NonZeroU64::new(rate).unwrap();
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    topology.rates.rack_up = (0..2).map(|rack| (RackId(rack), rate(250))).collect();
+    topology.rates.rack_down = topology.rates.rack_up.clone();
+    // The blocks left are on nodes 2 and 4, in rack 0, where node 0 is, too. So nothing has to leave it, and whatever racks still have to
+    // carry, the links of nodes decide.
+    let stripes = [stripe(0, "rs:n=3,k=2", 1, |block| 2 * block)];
+    let (one, other) = (RackId(0), RackId(1));
+    let busy = [Link::RackUp(one), Link::RackUp(other), Link::RackDown(one), Link::RackDown(other)];
+    let underway = busy.map(|link| (link, 1_u64 << 30));
+    let scene = Scene { underway: &underway, ..Scene::of(&topology) };
+    let (desk, _, drafts) = drafted(&scene, &LostBlock::all(&stripes), true);
+    let links = floor(&desk, &drafts, &prescribed(&desk, &drafts)).links;
+    // Two blocks over the uplinks of two helpers.
+    assert!((links - 1.024).abs() < 1e-9, "{links}");
+}
+
+#[test]
+fn a_block_does_not_go_into_a_rack_whose_link_is_busy_if_it_may_go_elsewhere() {
+    let mut topology = even_cluster(12, 4);
+    let rate = |rate| NonZeroU64::new(rate).unwrap();
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    topology.rates.rack_up = (0..4).map(|rack| (RackId(rack), rate(1000))).collect();
+    topology.rates.rack_down = topology.rates.rack_up.clone();
+    let prices = Prices { unit: 1.0, power: 16, children: 1, overlooked: 1.1, given: false };
+    // With blocks on nodes 0 to 8 each rack has two helpers and a node that may get the block. With blocks on nodes 0, 4 and 8, all in
+    // rack 0, the other racks have no helpers, and only they may get it.
+    for (code, step, rack) in [("rs:n=9,k=6", 1, 0), ("rs:n=3,k=2", 4, 1)] {
+        let stripes = [stripe(0, code, 1, |block| step * block)];
+        let blocks = LostBlock::all(&stripes);
+        let mut desk = Desk::new(&Scene::of(&topology), &blocks);
+        let case = desk.case(&blocks[0], &|_| 0.0).unwrap();
+        let places = desk.places(&blocks[0]).unwrap();
+        // The nodes of one rack are idle, the downlinks of all others have 0.5 s to do. So 100 bytes cost 0.6^16 - 0.5^16 = 2.7e-4 there.
+        for node in (0..12).filter(|node| node % 4 != rack) {
+            let down = desk.down(node);
+            desk.load[down] = 500.0;
+        }
+        let to = |desk: &Desk<'_>| {
+            let tree = search(desk, &case, 100.0, Open::Any(&places), &prices).unwrap();
+            desk.rack[tree.requestor]
+        };
+        assert_eq!(to(&desk), rack, "{code}");
+        // What enters that rack costs 2.1^16 - 2^16 = 8e4, and one sum enters the requestor's at least.
+        let down = desk.rack_down(rack);
+        desk.load[down] = 2000.0;
+        assert_ne!(to(&desk), rack, "{code}");
+    }
+}
+
+#[test]
+fn of_the_blocks_on_a_busy_link_the_largest_is_divided() {
+    let mut topology = even_cluster(12, 1);
+    topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(1000).unwrap());
+    let mut stripes = [0, 1].map(|number| stripe(number, "rs:n=9,k=6", 1, |block| block));
+    stripes[0].view.layout.data_bytes = 6 * 64;
+    let (mut desk, _, drafts) = drafted(&Scene::of(&topology), &LostBlock::all(&stripes), true);
+    // Blocks of 64 and 1024 bytes along one chain: 1.088 s on each of its links. Eight helpers together need 6 * 1088 / 8000 = 0.816 s. To
+    // divide the small block can save 0.064 s at most.
+    let chain = Tree { requestor: 9, edges: vec![(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 9)] };
+    let placed = |_: &Draft<'_>| Ok(Placed { also: Vec::new(), trees: vec![chain.clone()] });
+    let laid: Vec<Result<Placed, PlanError>> = drafts.iter().map(placed).collect();
+    let floor = floor(&desk, &drafts, &prescribed(&desk, &drafts));
+    let mut parts = [1, 1];
+    assert!(divide(&mut desk, &drafts, &laid, &mut parts, floor) && parts == [1, 2], "{parts:?}");
 }
