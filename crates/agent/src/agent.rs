@@ -148,11 +148,12 @@ impl Shared {
     /// Changes the folder's identity file, durably. Blocking.
     ///
     /// # Errors
-    /// The folder cannot be written; nothing has changed then.
+    /// The folder cannot be written, or another one is in its place; nothing has changed then.
     pub fn record(&self, change: impl FnOnce(Identity) -> Identity) -> Result<(), AgentError> {
         let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
         let new = change(*identity);
         if new != *identity {
+            self.store.check_root()?;
             identity::write(&self.config.dir, &new)?;
             *identity = new;
         }

@@ -7,8 +7,10 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use kintsu_store::BlockStore;
 use kintsu_wire::MembershipChannel;
 use kintsu_wire::copy::{COPY_SUM_BYTES, CheckedCopy, CopyCheck, CopyHeader, CopySum};
 use kintsu_wire::message::{Backup, CopyChunk, KeptCopy};
@@ -29,14 +31,20 @@ const PIECE_BYTES: usize = 512 << 10;
 /// A copy's header lies within this many first bytes.
 const HEAD_BYTES: u64 = 65 << 10;
 
-/// Gets the copy of this number from the coordinator and keeps it; removes older ones.
+/// Gets the copy of this number from the coordinator and keeps it in the folder of this store; removes older ones.
 ///
 /// # Errors
-/// The coordinator does not send it, or not completely; the disk fails. The copies kept before stay then.
-pub async fn keep(dir: &Path, coordinator: MembershipChannel, number: u64) -> Result<KeptCopy, Status> {
+/// The coordinator does not send it, or not completely; the disk fails, or another folder is in its place. The copies kept before stay
+/// then.
+pub async fn keep(
+    store: Arc<dyn BlockStore>,
+    dir: &Path,
+    coordinator: MembershipChannel,
+    number: u64,
+) -> Result<KeptCopy, Status> {
     let (dir, folder) = (dir.to_owned(), dir.join(FOLDER));
     let made = folder.clone();
-    off(move || make(&dir, &made)).await.map_err(|e| failed("cannot make", &folder, &e))?;
+    off(move || make(&*store, &dir, &made)).await.map_err(|e| failed("cannot make", &folder, &e))?;
     let aside = Unfinished(folder.join(format!("{number}{UNFINISHED}")));
     let checked = get(coordinator, number, &aside.0).await?;
     if checked.header.number != number {
@@ -70,7 +78,8 @@ impl Drop for Unfinished {
     }
 }
 
-fn make(dir: &Path, folder: &Path) -> io::Result<()> {
+fn make(store: &dyn BlockStore, dir: &Path, folder: &Path) -> io::Result<()> {
+    store.check_root().map_err(io::Error::other)?;
     if folder.is_dir() {
         return Ok(());
     }
@@ -184,7 +193,14 @@ pub async fn send(mut file: File, pieces: mpsc::Sender<Result<CopyChunk, Status>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kintsu_store::FileStore;
     use kintsu_wire::copy::CopySeal;
+
+    fn made(dir: &Path) -> PathBuf {
+        let folder = dir.join(FOLDER);
+        make(&FileStore::open(dir).unwrap(), dir, &folder).unwrap();
+        folder
+    }
 
     fn write(folder: &Path, number: u64) -> Vec<u8> {
         let header = CopyHeader { number, time: number, stripes: 5, ..Default::default() };
@@ -201,8 +217,7 @@ mod tests {
     fn the_newest_two_are_kept_and_listed() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(list(dir.path()), []);
-        let folder = dir.path().join(FOLDER);
-        make(dir.path(), &folder).unwrap();
+        let folder = made(dir.path());
         for number in [9, 100, 30, 8] {
             write(&folder, number);
         }
@@ -217,11 +232,24 @@ mod tests {
         assert!(folder.join("other.kintsu").exists(), "nobody's files are removed");
     }
 
+    #[test]
+    fn nothing_is_made_in_another_folder_in_the_stores_place() {
+        let above = tempfile::tempdir().unwrap();
+        let (dir, disk) = (above.path().join("dir"), above.path().join("disk"));
+        let store = FileStore::open(&dir).unwrap();
+        std::fs::rename(&dir, &disk).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        assert!(make(&store, &dir, &dir.join(FOLDER)).is_err());
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        std::fs::remove_dir(&dir).unwrap();
+        std::fs::rename(&disk, &dir).unwrap();
+        make(&store, &dir, &dir.join(FOLDER)).unwrap();
+    }
+
     #[tokio::test]
     async fn a_copy_is_sent_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join(FOLDER);
-        make(dir.path(), &folder).unwrap();
+        let folder = made(dir.path());
         let copy = write(&folder, 7);
         let (pieces, mut sent) = mpsc::channel(4);
         tokio::spawn(send(open(dir.path(), 7).unwrap(), pieces));

@@ -240,7 +240,8 @@ impl Agent for Service {
     async fn keep_copy(&self, request: Request<KeepCopy>) -> Result<Response<KeptCopy>, Status> {
         let peer = caller(&request, COORDINATOR, "keep_copy")?;
         let number = request.into_inner().number;
-        let keeping = copies::keep(&self.shared.config.dir, self.coordinator.clone(), number);
+        let Shared { store, config, .. } = &*self.shared;
+        let keeping = copies::keep(store.clone(), &config.dir, self.coordinator.clone(), number);
         let kept = self.shared.end.run_until_cancelled(keeping).await.unwrap_or_else(|| Err(outside()));
         let about = audit::about(|| format!("copy {number} of the metadata"));
         audit::noted(&peer, "keep_copy", about, kept).map(Response::new)
