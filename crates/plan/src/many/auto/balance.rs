@@ -308,8 +308,10 @@ pub(super) fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>], prescribed: &[f64]) -
     let sent: f64 = drafts.iter().map(|draft| draft.sent() as f64 * draft.case.bytes).sum();
     let read: f64 = drafts.iter().map(|draft| draft.case.k as f64 * draft.case.bytes).sum();
     let got: f64 = drafts.iter().map(|draft| draft.blocks().count() as f64 * draft.case.bytes).sum();
+    let mut usable = vec![0; desk.racks];
+    (0..n).filter(|node| gets[*node]).for_each(|node| usable[desk.rack[node]] += 1);
     let across: Vec<(usize, f64)> =
-        drafts.iter().map(|draft| (racks_left(desk, draft), draft.case.bytes)).collect();
+        drafts.iter().map(|draft| (racks_left(desk, &usable, draft), draft.case.bytes)).collect();
     let left: f64 = across.iter().map(|(racks, bytes)| *racks as f64 * bytes).sum();
     // What comes from other racks enters the requestor's at least once.
     let entered: f64 = across.iter().filter(|(racks, _)| *racks > 0).map(|(_, bytes)| bytes).sum();
@@ -343,16 +345,17 @@ pub(super) fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>], prescribed: &[f64]) -
 
 /// How many racks the repair of a draft leaves at least, wherever its blocks go: beside a requestor in the rack that has most of its
 /// helpers, those that have most of the others (ECPipe, Algorithm 1). None where links of racks do not count, or where its helpers
-/// may be others.
-fn racks_left(desk: &Desk<'_>, draft: &Draft<'_>) -> usize {
+/// may be others. `usable` says how many nodes of each rack may get blocks.
+fn racks_left(desk: &Desk<'_>, usable: &[usize], draft: &Draft<'_>) -> usize {
     if !desk.racked || draft.varies {
         return 0;
     }
     let Case { k, helpers, .. } = &draft.case;
     let mut counts = vec![0; desk.racks];
     helpers.iter().for_each(|node| counts[desk.rack[*node]] += 1);
-    let gets = |node: &usize| desk.usable(*node) && !helpers.contains(node);
-    let near = (0..desk.ids.len()).filter(gets).map(|node| desk.rack[node]).max_by_key(|rack| counts[*rack]);
+    let mut gets = usable.to_vec();
+    helpers.iter().filter(|node| desk.usable(**node)).for_each(|node| gets[desk.rack[*node]] -= 1);
+    let near = (0..desk.racks).filter(|rack| gets[*rack] > 0).max_by_key(|rack| counts[*rack]);
     let mut found: usize = near.map_or(0, |rack| std::mem::take(&mut counts[rack]));
     counts.sort_unstable_by(|a, b| b.cmp(a));
     let others = counts.into_iter().take_while(|count| {

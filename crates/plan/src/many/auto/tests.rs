@@ -163,15 +163,20 @@ fn the_slow_disk_of_the_only_node_that_gets_blocks_does_not_hide_the_links() {
     assert!(desk.is_overlooked(desk.write(number)) && !desk.is_overlooked(desk.down(number)));
 }
 
-/// Nine hosts in three racks: links of 1000 bytes a second, those of racks of 250. Node 0 lost a block of each of ten stripes, which
-/// are on all nodes, so only it can get them.
-fn scarce() -> (Topology, Vec<DamagedStripe>) {
-    let mut topology = even_cluster(9, 3);
+/// Nodes in racks: links of 1000 bytes a second, and those of racks of this many.
+fn racked(nodes: usize, racks: u32, rack_rate: u64) -> Topology {
+    let mut topology = even_cluster(nodes, racks as usize);
     let rate = |rate| NonZeroU64::new(rate).unwrap();
     topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
-    topology.rates.rack_up = (0..3).map(|rack| (RackId(rack), rate(250))).collect();
+    topology.rates.rack_up = (0..racks).map(|rack| (RackId(rack), rate(rack_rate))).collect();
     topology.rates.rack_down = topology.rates.rack_up.clone();
-    (topology, (0..10).map(|number| stripe(number, "rs:n=9,k=6", 1, |block| block)).collect())
+    topology
+}
+
+/// Nine hosts in three racks, whose links carry 250 bytes a second. Node 0 lost a block of each of ten stripes, which are on all
+/// nodes, so only it can get them.
+fn scarce() -> (Topology, Vec<DamagedStripe>) {
+    (racked(9, 3, 250), (0..10).map(|number| stripe(number, "rs:n=9,k=6", 1, |block| block)).collect())
 }
 
 #[test]
@@ -217,11 +222,7 @@ fn where_links_of_racks_are_scarce_one_is_overlooked_only_if_the_others_need_les
 
 #[test]
 fn links_of_racks_that_no_repair_needs_are_no_floor() {
-    let mut topology = even_cluster(6, 2);
-    let rate = |rate| NonZeroU64::new(rate).unwrap();
-    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
-    topology.rates.rack_up = (0..2).map(|rack| (RackId(rack), rate(250))).collect();
-    topology.rates.rack_down = topology.rates.rack_up.clone();
+    let topology = racked(6, 2, 250);
     // The blocks left are on nodes 2 and 4, in rack 0, where node 0 is, too. So nothing has to leave it, and whatever racks still have to
     // carry, the links of nodes decide.
     let stripes = [stripe(0, "rs:n=3,k=2", 1, |block| 2 * block)];
@@ -237,11 +238,7 @@ fn links_of_racks_that_no_repair_needs_are_no_floor() {
 
 #[test]
 fn a_block_does_not_go_into_a_rack_whose_link_is_busy_if_it_may_go_elsewhere() {
-    let mut topology = even_cluster(12, 4);
-    let rate = |rate| NonZeroU64::new(rate).unwrap();
-    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
-    topology.rates.rack_up = (0..4).map(|rack| (RackId(rack), rate(1000))).collect();
-    topology.rates.rack_down = topology.rates.rack_up.clone();
+    let topology = racked(12, 4, 1000);
     let prices = Prices { unit: 1.0, power: 16, children: 1, overlooked: 1.1, given: false };
     // With blocks on nodes 0 to 8 each rack has two helpers and a node that may get the block. With blocks on nodes 0, 4 and 8, all in
     // rack 0, the other racks have no helpers, and only they may get it.
