@@ -6,6 +6,7 @@ use std::time::Duration;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use tokio::time::Instant;
 
+use super::crowded::{Crowds, Due};
 use super::members::Staged;
 use crate::Group;
 use crate::proto::names::DatanodeInfo;
@@ -22,12 +23,6 @@ const LONG_REST: Duration = Duration::from_secs(60);
 /// A block that holds wrong bytes is not used for this long: its checksums are valid, so nobody else finds out. For as long a
 /// copy counts as damaged that is surely so and that nobody looks at again; one that was seen once, for [`LONG_REST`].
 const WRONG_FOR: Duration = Duration::from_secs(600);
-
-/// What HDFS began to rebuild has ended after this time, or never will: by default the NameNode gives it five minutes.
-const HDFS_ENDS: Duration = Duration::from_secs(600);
-
-/// A DataNode that got a block is asked for the first time after this.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Default)]
@@ -53,30 +48,8 @@ pub(super) struct Memory {
     damaged: BTreeMap<BlockId, BTreeMap<String, Damage>>,
     /// Staged blocks that were compared with their groups.
     compared: BTreeMap<BlockId, Comparison>,
-    /// When the NameNode last listed no DataNode for a block of a group of HDFS's own: HDFS rebuilds it then, for some time also after
-    /// somebody else did.
-    missing: BTreeMap<BlockId, Instant>,
-    /// Blocks that were written to DataNodes, as long as HDFS may bring another one of the group to the same.
-    handed: BTreeMap<BlockId, Handed>,
-}
-
-/// A block that was handed over.
-struct Handed {
-    datanode: String,
-    when: Instant,
-    /// When the DataNode was last asked what else it has, and how long it is left alone after that.
-    asked: Instant,
-    pause: Duration,
-}
-
-/// A DataNode that is to be asked whether HDFS has brought it another block of a group after this one was handed over.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Due {
-    pub group: u64,
-    pub index: BlockIndex,
-    pub datanode: String,
-    /// The blocks that were missing lately.
-    pub mates: Vec<BlockIndex>,
+    /// Blocks beside which HDFS may bring others.
+    pub crowds: Crowds,
 }
 
 /// What is known of a damaged copy.
@@ -109,15 +82,14 @@ impl Memory {
             blocks.map(|index| (group.on_agents(index), group.id)).collect::<Vec<_>>()
         };
         self.by_block = of_objects.flat_map(names).collect();
+        groups.values().for_each(|group| self.crowds.note(group));
         (self.groups, self.scanned) = (groups, true);
-        let Self { groups, missing, .. } = self;
-        groups.values().for_each(|group| miss(missing, group));
         self.forget();
     }
 
     /// A group is so now.
     pub fn renew(&mut self, group: Group) {
-        miss(&mut self.missing, &group);
+        self.crowds.note(&group);
         self.groups.insert(group.id, group);
         self.forget_damage();
     }
@@ -133,8 +105,7 @@ impl Memory {
         self.resting.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);
         self.bad.retain(|_, until| *until > now);
-        self.missing.retain(|_, last| last.elapsed() < HDFS_ENDS);
-        self.handed.retain(|_, handed| handed.when.elapsed() < HDFS_ENDS);
+        self.crowds.forget();
         self.forget_damage();
     }
 
@@ -281,33 +252,11 @@ impl Memory {
         known.proved |= proved;
     }
 
-    /// A block of a group of HDFS's own was written to a DataNode.
-    pub fn handed_over(&mut self, group: u64, index: BlockIndex, datanode: &str) {
-        let now = Instant::now();
-        let handed = Handed { datanode: datanode.to_owned(), when: now, asked: now, pause: FIRST_PAUSE };
-        self.handed.insert(block(group, index), handed);
-    }
-
-    /// The DataNodes to ask now, at most so many, each as if it was asked. Pauses double.
+    /// The DataNodes of groups that nobody works on to ask now, at most so many.
     pub fn crowds_due(&mut self, most: usize) -> Vec<Due> {
-        let Self { handed, missing, busy, resting, .. } = self;
-        let now = Instant::now();
-        let free =
-            |group: u64| !busy.contains(&group) && resting.get(&group).is_none_or(|until| *until <= now);
-        let due = handed
-            .iter_mut()
-            .filter(|(id, handed)| handed.asked.elapsed() >= handed.pause && free(id.stripe.0));
-        let due = due.filter_map(|(id, handed)| {
-            let BlockId { stripe: StripeId(group), index } = *id;
-            let all = block(group, BlockIndex(0))..=block(group, BlockIndex(u8::MAX));
-            let mates = missing.range(all).map(|(id, _)| id.index).filter(|mate| *mate != index);
-            let mates: Vec<_> = mates.collect();
-            (!mates.is_empty()).then(|| {
-                (handed.asked, handed.pause) = (now, handed.pause * 2);
-                Due { group, index, datanode: handed.datanode.clone(), mates }
-            })
-        });
-        due.take(most).collect()
+        let Self { crowds, busy, resting, .. } = self;
+        let rests = |group| resting.get(&group).is_some_and(|until| *until > Instant::now());
+        crowds.due(most, |group| !busy.contains(&group) && !rests(group))
     }
 
     /// It is no longer there.
@@ -316,14 +265,7 @@ impl Memory {
     }
 }
 
-/// Notes which blocks of the group have no DataNode. Blocks of objects are files of their own, which HDFS does not rebuild.
-fn miss(missing: &mut BTreeMap<BlockId, Instant>, group: &Group) {
-    let held = |index: &BlockIndex| group.holders.get(index).is_some_and(|holders| !holders.is_empty());
-    let lost = group.expected().filter(|index| group.stored.is_none() && !held(index));
-    missing.extend(lost.map(|index| (block(group.id, index), Instant::now())));
-}
-
-fn block(group: u64, index: BlockIndex) -> BlockId {
+pub(super) fn block(group: u64, index: BlockIndex) -> BlockId {
     BlockId { stripe: StripeId(group), index }
 }
 
@@ -436,37 +378,6 @@ mod tests {
         assert_eq!(memory.compared(&staged(2), &[b, c]), None);
         memory.dropped(&staged(2));
         assert_eq!(memory.compared(&staged(2), &[c]), None);
-    }
-
-    #[test]
-    fn a_datanode_is_asked_for_what_was_missing_when_it_got_a_block() {
-        let (mut memory, mut group, index) = (Memory::default(), group_of(&[]), BlockIndex(0));
-        let due =
-            |memory: &mut Memory| memory.crowds_due(9).into_iter().map(|due| due.mates).collect::<Vec<_>>();
-        let handed_later = |memory: &mut Memory, by: Duration| {
-            let handed = memory.handed.values_mut().flat_map(|h| [&mut h.when, &mut h.asked]);
-            handed.chain(memory.missing.values_mut()).for_each(|time| *time -= by);
-        };
-        memory.list([(group.id, group.clone())].into());
-        memory.handed_over(group.id, index, "10.0.0.1:1");
-        handed_later(&mut memory, FIRST_PAUSE);
-        assert!(due(&mut memory).is_empty(), "no other was missing, so HDFS rebuilt no other");
-        group.holders.remove(&BlockIndex(3));
-        group.holders.remove(&index);
-        memory.renew(group.clone());
-        memory.renew(group_of(&[]));
-        memory.busy.insert(group.id);
-        assert!(due(&mut memory).is_empty(), "somebody works on it");
-        memory.busy.clear();
-        assert_eq!(due(&mut memory), [vec![BlockIndex(3)]]);
-        handed_later(&mut memory, FIRST_PAUSE);
-        assert!(due(&mut memory).is_empty(), "pauses double");
-        handed_later(&mut memory, FIRST_PAUSE);
-        assert!(memory.crowds_due(0).is_empty());
-        assert_eq!(due(&mut memory), [vec![BlockIndex(3)]]);
-        handed_later(&mut memory, HDFS_ENDS);
-        memory.forget();
-        assert!(memory.handed.is_empty() && memory.missing.is_empty());
     }
 
     #[test]

@@ -333,6 +333,7 @@ async fn look(shared: &Arc<Shared>, vigil: &mut Vigil) -> Result<(), HdfsError> 
     {
         let mut memory = shared.memory();
         (memory.live, memory.gone) = (live, gone);
+        back.iter().for_each(|datanode| memory.crowds.returned(datanode));
     }
     for (datanode, why) in left {
         shared.tell(Event::Gone { datanode, why }).await;

@@ -218,7 +218,7 @@ async fn hand_over(
         return Ok(Some(Verdict::Elsewhere(fault.detail)));
     }
     if group.stored.is_none() {
-        shared.memory().handed_over(group.id, index, &member.datanode);
+        shared.memory().crowds.handed_over(group.id, index, &member.datanode);
     }
     let deadline = Instant::now() + COUNTED_WITHIN;
     while Instant::now() < deadline {

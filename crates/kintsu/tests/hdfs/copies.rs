@@ -41,8 +41,8 @@ fn hazards_of_other_copies() {
     assert!(hdfs.stock(&["fsck", "/ec"]).contains("is HEALTHY"));
 }
 
-/// Two blocks of a group were missing. One was handed over, and then what HDFS made of the other comes to the same DataNode: it had
-/// chosen it before. The NameNode ignores that one, so it would stay beside its copy elsewhere.
+/// HDFS brings a block to a DataNode that has another one of the group: it had chosen it before it knew. The NameNode ignores what
+/// came second, so it would stay beside its copy elsewhere.
 #[test]
 #[ignore = "minutes: make test-hdfs"]
 fn hazards_of_a_block_that_hdfs_brings_late() {
@@ -50,25 +50,52 @@ fn hazards_of_a_block_that_hdfs_brings_late() {
     let Some(mut hdfs) = Hdfs::start(8, &[reports]) else { return };
     let bytes = noise(12 * MIB, 73);
     hdfs.put("RS-3-2-1024k", 4 * MIB, &[(ONE, bytes.clone())]);
-    let (late, _, _) = stored(&hdfs, ONE, 1);
-    let late = std::fs::read(late).unwrap();
-    let (watching, at) = coordinator(&hdfs, "127.0.0.1:0");
-    let _agents = agents(&hdfs, &at);
-    let killed = [0, 1].map(|index| stored(&hdfs, ONE, index).1);
-    killed.iter().for_each(|node| hdfs.kill_datanode(*node));
-    wait("both blocks to be counted", || watching.events("counted").len() == 2);
-    let (_, node, _) = stored(&hdfs, ONE, 0);
-    copy(&hdfs, &hdfs.groups(ONE)[0].block(BlockIndex(1)), &late, node);
-    wait("the block that was handed over to be moved", || !watching.events("moved").is_empty());
-    let moved = watching.events("moved").remove(0);
-    assert_eq!((&moved["index"], &moved["from"]), (&json!(0), &json!(hdfs.transfer(node))));
-    hdfs.wait_each_index_once(&[ONE]);
+    it_comes_where_a_block_was_handed_over(&mut hdfs);
+    it_comes_to_a_datanode_that_is_back(&mut hdfs);
     for sha in [hdfs.get_sha(ONE), hdfs.stock_sha(ONE)] {
         assert_eq!(sha, sha256(&bytes));
     }
     assert_eq!(hdfs.json(0, &["verify"])["bad"], json!([]));
+}
+
+fn it_comes_where_a_block_was_handed_over(hdfs: &mut Hdfs) {
+    let late = std::fs::read(stored(hdfs, ONE, 1).0).unwrap();
+    let (watching, at) = coordinator(hdfs, "127.0.0.1:0");
+    let _agents = agents(hdfs, &at);
+    let killed = [0, 1].map(|index| stored(hdfs, ONE, index).1);
+    killed.iter().for_each(|node| hdfs.kill_datanode(*node));
+    wait("both blocks to be counted", || watching.events("counted").len() == 2);
+    let node = stored(hdfs, ONE, 0).1;
+    copy(hdfs, &hdfs.groups(ONE)[0].block(BlockIndex(1)), &late, node);
+    moved(hdfs, &watching, node);
     killed.iter().for_each(|node| hdfs.start_datanode(*node));
     hdfs.wait_live();
+    hdfs.wait_each_index_once(&[ONE]);
+}
+
+fn it_comes_to_a_datanode_that_is_back(hdfs: &mut Hdfs) {
+    let late = std::fs::read(stored(hdfs, ONE, 1).0).unwrap();
+    let (watching, at) = coordinator(hdfs, "127.0.0.1:0");
+    let [back, lost] = [0, 1].map(|index| lose(hdfs, ONE, index));
+    wait("both DataNodes to be gone", || watching.events("gone").len() == 2);
+    hdfs.wait_missing(ONE, |missing| missing == 2);
+    hdfs.start_datanode(back);
+    wait("one to be back", || !watching.events("back").is_empty());
+    hdfs.wait_missing(ONE, |missing| missing == 1);
+    copy(hdfs, &hdfs.groups(ONE)[0].block(BlockIndex(1)), &late, back);
+    let _agents = agents(hdfs, &at);
+    wait("the other block to be counted", || watching.events("counted").len() == 1);
+    moved(hdfs, &watching, back);
+    hdfs.start_datanode(lost);
+    hdfs.wait_live();
+    hdfs.wait_each_index_once(&[ONE]);
+}
+
+/// Waits until index 0 is moved away from a DataNode.
+fn moved(hdfs: &Hdfs, watching: &Daemon, node: u32) {
+    wait("the block that is listed to be moved", || !watching.events("moved").is_empty());
+    let moved = watching.events("moved").remove(0);
+    assert_eq!((&moved["index"], &moved["from"]), (&json!(0), &json!(hdfs.transfer(node))));
     hdfs.wait_each_index_once(&[ONE]);
 }
 
