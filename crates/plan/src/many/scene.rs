@@ -7,13 +7,14 @@ use kintsu_dag::{BlockIndex, NodeId, StripeId};
 
 use super::recovery::{Assignment, DamagedStripe};
 use crate::optimal::SharedTree;
+use crate::program::PAYLOAD;
 use crate::repair::{along, along_own};
 use crate::traffic::{Link, Loads, Way};
 use crate::{Account, Method, PlanError, Repair, RepairPlan, StripeView, Topology, repair};
 
-/// Repairs that are to end together run a little faster than planned: a link that is said to be slower than it is must not
-/// be idle. It also makes up for what [`Plan::rate_limit`](crate::Plan::rate_limit) keeps for headers.
-const HURRY: f64 = 1.08;
+/// Repairs that are to end together run this many times as fast as planned: a link that is said to be slower than it is must not
+/// be idle.
+const HURRY: f64 = 1.026;
 
 /// In how many repairs under way each node takes part at least, where helpers are assigned in advance. With this many all
 /// links are loaded about evenly at any time.
@@ -199,10 +200,15 @@ impl Planned {
         }
     }
 
-    /// The rate, in bytes of the block a second, at which repairs that take `seconds` in all end together;
-    /// `None` if no time is known.
+    /// The rate, in bytes of the block a second, at which repairs that take `seconds` in all end together; `None` if no time is
+    /// known. It makes up for what [`Plan::rate_limit`](crate::Plan::rate_limit) keeps for headers.
+    ///
+    /// Repairs along several trees do not hurry. Streams share links fairly, and each tree's stream needs less than its fair
+    /// share, so it would get all that it asks for, and repairs along one tree would fall behind.
     pub fn rate(&self, seconds: f64) -> Option<NonZeroU64> {
-        (seconds > 0.0).then(|| NonZeroU64::new((self.bytes as f64 / seconds * HURRY) as u64)).flatten()
+        let several = matches!(&self.route, Route::Trees(trees) if trees.len() > 1);
+        let factor = if several { 1.0 } else { HURRY } / PAYLOAD;
+        (seconds > 0.0).then(|| NonZeroU64::new((self.bytes as f64 / seconds * factor) as u64)).flatten()
     }
 }
 
@@ -281,4 +287,46 @@ pub(super) fn own_graph(
     let sends = account.links.iter().map(|link| (link.from, link.to, link.bytes)).collect();
     let route = Route::OwnGraph(sends);
     Ok(Planned { stripe: view.id, block: lost.block, bytes, requestor, route, also: Vec::new(), turn: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Layout, LayoutKind, even_cluster};
+
+    /// Blocks of 1,000,000 bytes, paced to end together after 10 s.
+    #[test]
+    fn repairs_along_several_trees_go_as_fast_as_planned_and_others_hurry() {
+        let (topology, code) = (even_cluster(4, 1), kintsu_code::parse("rs:n=4,k=2").unwrap());
+        let layout = Layout {
+            kind: LayoutKind::Striped,
+            block_bytes: 1_000_000,
+            cell_bytes: 1000,
+            w: 1,
+            data_bytes: 2_000_000,
+        };
+        let homes = [None, Some(NodeId(1)), Some(NodeId(2)), Some(NodeId(3))];
+        let view = StripeView { id: StripeId(0), code, layout, homes: homes.to_vec() };
+        let tree = |helpers: [u32; 2]| SharedTree {
+            parents: helpers.map(|helper| (NodeId(helper), None)).into(),
+            share: 1,
+        };
+        let rate = |trees: Vec<SharedTree>| {
+            let planned = Planned {
+                stripe: view.id,
+                block: BlockIndex(0),
+                bytes: 1_000_000,
+                requestor: NodeId(0),
+                route: Route::Trees(trees),
+                also: Vec::new(),
+                turn: 0,
+            };
+            let plan = planned.plan(&view, &topology).unwrap().paced(planned.rate(10.0)).plan;
+            plan.rate_limit().unwrap().get() as f64
+        };
+        let several = rate(vec![tree([1, 2]), tree([2, 3])]);
+        assert!((several - 100_000.0).abs() < 2.0, "{several}");
+        let single = rate(vec![tree([1, 2])]);
+        assert!((single - HURRY * 100_000.0).abs() < 2.0, "{single}");
+    }
 }

@@ -22,6 +22,7 @@ pub use assemble::ProgramContext;
 pub use predict::predicted;
 pub use proved::Proved;
 pub(crate) use proved::{carried, proved, proved_update};
+pub(crate) use rate_limit::PAYLOAD;
 pub use slice_size::slice_bytes;
 
 /// The id of one attempt at one operation, at random. It names the streams between the nodes and is never reused.

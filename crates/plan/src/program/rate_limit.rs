@@ -13,7 +13,7 @@ use crate::{Plan, PlanError, RunMode, Topology, predicted};
 
 /// The part of a link's rate that is left for payload: a little less than the 1448/1514 of TCP in full Ethernet
 /// frames.
-const PAYLOAD: f64 = 0.95;
+pub(crate) const PAYLOAD: f64 = 0.95;
 
 /// The block size for which the rate is computed.
 const BLOCK_BYTES: u64 = 1 << 40;
