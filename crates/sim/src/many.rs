@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, LostStripe};
 use crate::fluid::{Limits, play};
 use crate::job::{Grain, RepairModel};
 use crate::recovery::{Options, grain, requestors};
-use crate::{Network, SimError};
+use crate::{Network, Overheads, SimError};
 
 /// Stripes that are planned together.
 const WINDOW: usize = 4096;
@@ -28,7 +28,7 @@ pub struct Recovered {
     pub scheduler: &'static str,
     /// From the start to the end of the last repair.
     pub seconds: f64,
-    /// Seconds until the busiest link would have carried its load, if it were never idle.
+    /// Seconds until the busiest link would have carried its payload, if it were never idle.
     pub busiest_seconds: f64,
     /// Blocks that were repaired.
     pub blocks: usize,
@@ -78,21 +78,16 @@ pub fn schedule<'a>(
         let together = seconds(&topology, planned.iter().map(|(_, planned)| planned));
         for (at, planned) in &planned {
             let plan = planned.plan(&stripes[*at].view, &topology)?.plan;
-            let overheads = &options.overheads;
-            let load = RepairModel::of(
-                &plan,
-                &network,
-                &topology,
-                cluster.block_bytes,
-                Grain::Slices(1),
-                overheads,
-            )?;
+            let (overheads, bytes) = (&options.overheads, cluster.block_bytes);
+            // A slice of a byte has no time to fill a pipeline, and the bound counts payload alone.
+            let bare = Overheads { wire: 1.0, frame_bytes: 0.0, ..*overheads };
+            let load = RepairModel::of(&plan, &network, &topology, bytes, Grain::Slices(1), &bare)?;
             for flow in load.steps.iter().map(|step| &step.flow) {
                 flow.uses.iter().for_each(|link| loads[link.link as usize] += flow.bytes * link.weight);
             }
             let model = |plan: &Plan| {
-                let grain = grain(plan, scheduler.whole_blocks, options, cluster.block_bytes)?;
-                RepairModel::of(plan, &network, &topology, cluster.block_bytes, grain, overheads)
+                let grain = grain(plan, scheduler.whole_blocks, options, bytes)?;
+                RepairModel::of(plan, &network, &topology, bytes, grain, overheads)
             };
             jobs.push(model(&plan)?);
             if scheduler.ends_together && lost.len() <= WINDOW {
