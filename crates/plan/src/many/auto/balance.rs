@@ -258,10 +258,13 @@ fn add(
     Ok(laid)
 }
 
-/// The helpers that a draft takes at the loads of now.
-fn chosen(desk: &Desk<'_>, draft: &Draft<'_>) -> Result<Case, PlanError> {
+/// The helpers that a draft takes at the loads of now: those whose own link, disk and rack are done first. The rack's link counts
+/// for the requestor's rack, too, because the requestor is chosen later.
+pub(super) fn chosen(desk: &Desk<'_>, draft: &Draft<'_>) -> Result<Case, PlanError> {
+    let bytes = draft.case.bytes;
     let indices: Vec<BlockIndex> = draft.blocks().map(|lost| lost.block).collect();
-    let case = desk.case_of(&draft.lost, &indices, &|node| desk.sending(node, draft.case.bytes))?;
+    let done = |node: usize| desk.sending(node, bytes).max(desk.time(desk.rack_up(desk.rack[node]), bytes));
+    let case = desk.case_of(&draft.lost, &indices, &done)?;
     Ok(case.unwrap_or_else(|| draft.case.clone()))
 }
 

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{NodeId, RackId, StripeId};
 
-use super::balance::{Placed, divide, floor, prescribed};
+use super::balance::{Placed, chosen, divide, floor, prescribed};
 use super::search::{Open, Prices, search};
 use super::*;
 use crate::many::desk::Tree;
@@ -262,6 +262,27 @@ fn a_block_does_not_go_into_a_rack_whose_link_is_busy_if_it_may_go_elsewhere() {
         let down = desk.rack_down(rack);
         desk.load[down] = 2000.0;
         assert_ne!(to(&desk), rack, "{code}");
+    }
+}
+
+#[test]
+fn where_a_code_leaves_a_choice_of_helpers_none_is_behind_the_busy_link_of_a_rack() {
+    let topology = racked(9, 3, 1000);
+    // Block 6 is a global parity: four helpers repair it that are independent of each other. Its groups are the blocks 0, 1, 4 and 2, 3, 5,
+    // so racks 1 and 2 have enough (1, 4 and 2, 5), and racks 0 and 1 (0, 1, 3, 7).
+    let mut stripes = [stripe(0, "azure-lrc:n=8,k=4,r=2", 0, |block| block)];
+    stripes[0].view.homes[6] = None;
+    stripes[0].lost = vec![BlockIndex(6)];
+    let underway = [(Link::NodeUp(NodeId(0)), 100)];
+    let scene = Scene { underway: &underway, ..Scene::of(&topology) };
+    let (desk, _, drafts) = drafted(&scene, &LostBlock::all(&stripes), true);
+    assert!(drafts[0].varies);
+    for busy in [0, 2] {
+        let mut desk = desk.clone();
+        let link = desk.rack_up(busy);
+        desk.load[link] = 10_000.0;
+        let helpers = chosen(&desk, &drafts[0]).unwrap().helpers;
+        assert!(helpers.iter().all(|node| desk.rack[*node] != busy), "{busy}: {helpers:?}");
     }
 }
 
