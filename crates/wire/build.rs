@@ -77,7 +77,7 @@ fn main() {
         ("rebuild", "Nothing", "RebuildStatus", false),
         ("finish_rebuild", "Nothing", "RebuildStatus", false),
     ];
-    let beside = [("agents", "Nothing", "AgentsBeside", false)];
+    let beside = [("agents", "Nothing", "AgentsBeside", false), ("crowds", "CrowdsBeside", "Done", false)];
     let agent = [
         ("run", "RunPrograms", "RunEvent", true),
         ("abort", "JobRef", "Done", false),

@@ -9,11 +9,12 @@ use std::time::Duration;
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{Method, Node, StripeView, Topology, read_by};
 use kintsu_runtime::{ClientLocal, Conductor, Context, DataPlane};
-use kintsu_wire::message::{AgentsBeside, NodeAddress, Nothing};
+use kintsu_wire::message::{AgentsBeside, CrowdsBeside, NodeAddress, Nothing};
 use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, WireError, connect_coordinator, words};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tonic::{Response, Status};
 
 use crate::beside::cluster_of;
 use crate::vigil::address;
@@ -50,11 +51,24 @@ impl Coordinator {
     /// # Errors
     /// `Protocol` with its answer, or why there is none.
     pub(crate) async fn ask(&self) -> Result<AgentsBeside, HdfsError> {
-        let mut beside = self.channel.beside.clone();
-        let answer = timeout(ANSWER, beside.agents(Nothing {})).await;
+        self.answer(self.channel.beside.clone().agents(Nothing {})).await
+    }
+
+    /// Tells it which blocks share a DataNode with others of their groups.
+    ///
+    /// # Errors
+    /// `Protocol` with its answer, or why there is none.
+    pub(crate) async fn tell(&self, crowds: CrowdsBeside) -> Result<(), HdfsError> {
+        self.answer(self.channel.beside.clone().crowds(crowds)).await.map(|_| ())
+    }
+
+    async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, HdfsError> {
         let late = |_| failed(&self.address, format!("no answer within {} s", ANSWER.as_secs()));
-        let answer = answer.map_err(late)?.map_err(|status| failed(&self.address, words(&status)))?;
-        Ok(answer.into_inner())
+        let answer = timeout(ANSWER, call).await.map_err(late)?;
+        Ok(answer.map_err(|status| failed(&self.address, words(&status)))?.into_inner())
     }
 }
 

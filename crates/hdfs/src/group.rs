@@ -272,6 +272,9 @@ impl std::fmt::Display for Group {
 /// Most blocks of a group: HDFS keeps the index in four bits of the block id.
 pub(crate) const MAX_BLOCKS: usize = 16;
 
+/// The bits of a block's id that are its index; the others are the id of its group.
+pub(crate) const INDEX_BITS: u64 = MAX_BLOCKS as u64 - 1;
+
 /// The id in HDFS of an internal block as agents know it: the stripe plus the index.
 pub fn block_id(id: BlockId) -> i64 {
     id.stripe.0.wrapping_add(u64::from(id.index.0)) as i64

@@ -4,6 +4,7 @@
 //! `blk_<id>_<generation stamp>.meta`: version 1 (2 bytes), kind of checksum (1), bytes under one checksum (4), then the
 //! checksums, all big-endian. Directories are only read.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use kintsu_dag::{BlockId, BlockIndex};
 use kintsu_store::{BlockMeta, BlockRead, Digest, Generation, StoreError};
 
-use crate::group::MAX_BLOCKS;
+use crate::group::{INDEX_BITS, MAX_BLOCKS};
 use crate::proto::transfer::Checksum;
 use crate::transfer::{check, supported};
 use crate::{HdfsError, block_id};
@@ -176,6 +177,37 @@ pub(crate) fn mate(directories: &[PathBuf], id: BlockId) -> Result<Option<BlockI
     Ok(None)
 }
 
+/// The internal blocks of groups of which the DataNode has others too, with their pools. Memory: the names in a few folders.
+///
+/// # Errors
+/// `Invalid` for directories that cannot be read.
+pub(crate) fn crowded(directories: &[PathBuf]) -> Result<BTreeSet<(String, u64)>, StoreError> {
+    let mut by_name: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for pool in pools(directories)? {
+        let name = pool.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        by_name.entry(name).or_default().push(pool);
+    }
+    let mut all = BTreeSet::new();
+    for (name, pools) in by_name {
+        // The blocks of a group are in folders of the same names.
+        for (a, b) in (0..32).flat_map(|a| (0..32).map(move |b| (a, b))) {
+            let mut groups: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+            for pool in &pools {
+                for path in listed(&pool.join(format!("current/finalized/subdir{a}/subdir{b}")))? {
+                    let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+                    let id = file.strip_prefix("blk_").and_then(|id| id.parse::<i64>().ok());
+                    if let Some(id) = id.filter(|id| *id < 0).map(|id| id as u64) {
+                        groups.entry(id & !INDEX_BITS).or_default().insert(id);
+                    }
+                }
+            }
+            let crowds = groups.into_values().filter(|blocks| blocks.len() > 1).flatten();
+            all.extend(crowds.map(|id| (name.clone(), id)));
+        }
+    }
+    Ok(all)
+}
+
 fn name(id: BlockId) -> String {
     format!("blk_{}", block_id(id))
 }
@@ -297,6 +329,39 @@ mod tests {
             assert_eq!(mate(&directories, ID).unwrap(), Some(BlockIndex(index as u8)));
             std::fs::remove_dir_all(&folder).unwrap();
         }
+    }
+
+    #[test]
+    fn several_blocks_of_a_group_are_found_on_whichever_disks() {
+        let dir = written(&[1; 10], &CRC32C_OF_512);
+        let disks = [dir.path().join("a"), dir.path().join("b")];
+        let put = |disk: &Path, pool: &str, id: u64| {
+            let pool = disk.join("current").join(pool);
+            let index = (id % 16) as u8;
+            let folder = finalized(
+                &pool,
+                BlockId { stripe: StripeId(id - u64::from(index)), index: BlockIndex(index) },
+            );
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(format!("blk_{}", id as i64)), []).unwrap();
+            std::fs::write(folder.join(format!("blk_{}_1001.meta", id as i64)), []).unwrap();
+        };
+        let group = |number: u64| ID.stripe.0 + number * 16;
+        put(&disks[0], "BP-1", group(0));
+        put(&disks[1], "BP-1", group(1) + 2);
+        put(&disks[1], "BP-2", group(0) + 1);
+        put(&disks[0], "BP-1", 1_073_741_824);
+        put(&disks[0], "BP-1", 1_073_741_825);
+        assert_eq!(
+            crowded(&disks).unwrap(),
+            BTreeSet::new(),
+            "other groups, other pools, blocks that are no groups"
+        );
+        put(&disks[1], "BP-1", group(0) + 4);
+        put(&disks[0], "BP-1", group(5000));
+        put(&disks[0], "BP-1", group(5000) + 8);
+        let ids = [group(0), group(0) + 4, group(5000), group(5000) + 8];
+        assert_eq!(crowded(&disks).unwrap(), ids.map(|id| ("BP-1".to_owned(), id)).into());
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub mod operation {
     include!(concat!(env!("OUT_DIR"), "/kintsu.Operation.rs"));
 }
 
-/// The gRPC service for readers of a coordinator beside another store: which agents there are.
+/// The gRPC service of a coordinator beside another store: which agents there are, and what those find on their disks.
 #[allow(missing_docs, clippy::all)]
 pub mod beside {
     include!(concat!(env!("OUT_DIR"), "/kintsu.Beside.rs"));

@@ -6,9 +6,10 @@ use std::time::Duration;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use tokio::time::Instant;
 
-use super::crowded::{Crowds, Due};
+use super::crowded::Crowd;
 use super::members::Staged;
 use crate::Group;
+use crate::group::INDEX_BITS;
 use crate::proto::names::DatanodeInfo;
 use crate::vigil::{Gone, address, there};
 
@@ -48,8 +49,8 @@ pub(super) struct Memory {
     damaged: BTreeMap<BlockId, BTreeMap<String, Damage>>,
     /// Staged blocks that were compared with their groups.
     compared: BTreeMap<BlockId, Comparison>,
-    /// Blocks beside which HDFS may bring others.
-    pub crowds: Crowds,
+    /// The blocks of groups on DataNodes that have several, by the words of agents; until somebody looks.
+    crowds: BTreeMap<(u64, String), BTreeSet<BlockIndex>>,
 }
 
 /// What is known of a damaged copy.
@@ -82,14 +83,12 @@ impl Memory {
             blocks.map(|index| (group.on_agents(index), group.id)).collect::<Vec<_>>()
         };
         self.by_block = of_objects.flat_map(names).collect();
-        groups.values().for_each(|group| self.crowds.note(group));
         (self.groups, self.scanned) = (groups, true);
         self.forget();
     }
 
     /// A group is so now.
     pub fn renew(&mut self, group: Group) {
-        self.crowds.note(&group);
         self.groups.insert(group.id, group);
         self.forget_damage();
     }
@@ -105,7 +104,8 @@ impl Memory {
         self.resting.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);
         self.bad.retain(|_, until| *until > now);
-        self.crowds.forget();
+        let Self { groups, crowds, .. } = self;
+        crowds.retain(|(group, _), _| groups.contains_key(group));
         self.forget_damage();
     }
 
@@ -252,11 +252,33 @@ impl Memory {
         known.proved |= proved;
     }
 
-    /// The DataNodes of groups that nobody works on to ask now, at most so many.
-    pub fn crowds_due(&mut self, most: usize) -> Vec<Due> {
-        let Self { crowds, busy, resting, .. } = self;
-        let rests = |group| resting.get(&group).is_some_and(|until| *until > Instant::now());
-        crowds.due(most, |group| !busy.contains(&group) && !rests(group))
+    /// These internal blocks are on a DataNode that has others of their groups, by the word of its agent.
+    pub fn crowded(&mut self, pool: &str, datanode: &str, blocks: &[u64]) {
+        for id in blocks {
+            let (id, index) = (id & !INDEX_BITS, BlockIndex((id & INDEX_BITS) as u8));
+            if self.groups.get(&id).is_some_and(|group| group.stored.is_none() && group.pool == pool) {
+                self.crowds.entry((id, datanode.to_owned())).or_default().insert(index);
+            }
+        }
+    }
+
+    /// Takes such DataNodes of groups that nobody works on, at most so many; their groups are busy then.
+    pub fn crowds_due(&mut self, most: usize) -> Vec<(Group, Crowd)> {
+        let mut due = Vec::new();
+        let all: Vec<(u64, String)> = self.crowds.keys().cloned().collect();
+        for (id, datanode) in all {
+            if due.len() == most {
+                break;
+            }
+            let Some(group) = self.groups.get(&id).cloned() else { continue };
+            if !self.rests(id)
+                && self.busy.insert(id)
+                && let Some(blocks) = self.crowds.remove(&(id, datanode.clone()))
+            {
+                due.push((group, Crowd { datanode, blocks }));
+            }
+        }
+        due
     }
 
     /// It is no longer there.
@@ -265,7 +287,7 @@ impl Memory {
     }
 }
 
-pub(super) fn block(group: u64, index: BlockIndex) -> BlockId {
+fn block(group: u64, index: BlockIndex) -> BlockId {
     BlockId { stripe: StripeId(group), index }
 }
 
@@ -378,6 +400,26 @@ mod tests {
         assert_eq!(memory.compared(&staged(2), &[b, c]), None);
         memory.dropped(&staged(2));
         assert_eq!(memory.compared(&staged(2), &[c]), None);
+    }
+
+    #[test]
+    fn a_group_with_several_blocks_on_a_datanode_is_taken_once_and_when_nobody_works_on_it() {
+        let (mut memory, group) = (Memory::default(), group_of(&[]));
+        memory.list([(group.id, group.clone())].into());
+        let two = [group.id, group.id + 3];
+        memory.crowded("another", "10.0.0.1:1", &two);
+        memory.crowded(&group.pool, "10.0.0.1:1", &[group.id + 16, group.id + 17]);
+        assert!(memory.crowds_due(9).is_empty(), "no groups of files here");
+        memory.crowded(&group.pool, "10.0.0.1:1", &two);
+        memory.busy.insert(group.id);
+        assert!(memory.crowds_due(9).is_empty() && memory.crowds_due(0).is_empty());
+        memory.busy.clear();
+        let due = memory.crowds_due(9).remove(0).1;
+        assert_eq!(due, Crowd { datanode: "10.0.0.1:1".into(), blocks: [0, 3].map(BlockIndex).into() });
+        assert!(memory.busy.contains(&group.id) && memory.crowds_due(9).is_empty());
+        memory.crowded(&group.pool, "10.0.0.1:1", &two);
+        memory.list(BTreeMap::new());
+        assert!(memory.crowds.is_empty(), "its file was deleted");
     }
 
     #[test]

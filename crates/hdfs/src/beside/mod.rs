@@ -44,6 +44,7 @@ use memory::Memory;
 use readers::Readers;
 use unlisted::Unlisted;
 
+pub use crowded::tell_crowds;
 pub(crate) use members::cluster_of;
 
 /// After a start agents get this long to register and to tell what is staged, before anything is rebuilt.
@@ -333,7 +334,6 @@ async fn look(shared: &Arc<Shared>, vigil: &mut Vigil) -> Result<(), HdfsError> 
     {
         let mut memory = shared.memory();
         (memory.live, memory.gone) = (live, gone);
-        back.iter().for_each(|datanode| memory.crowds.returned(datanode));
     }
     for (datanode, why) in left {
         shared.tell(Event::Gone { datanode, why }).await;

@@ -217,9 +217,6 @@ async fn hand_over(
     if let Some(fault) = ended.fault {
         return Ok(Some(Verdict::Elsewhere(fault.detail)));
     }
-    if group.stored.is_none() {
-        shared.memory().crowds.handed_over(group.id, index, &member.datanode);
-    }
     let deadline = Instant::now() + COUNTED_WITHIN;
     while Instant::now() < deadline {
         let Now::Same(now) = refresh(&shared.namenode, group).await? else {

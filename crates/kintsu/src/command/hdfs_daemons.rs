@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use kintsu_agent::{Agent, AgentConfig};
-use kintsu_hdfs::beside::{self, Beside, Block, Event};
+use kintsu_hdfs::beside::{self, Beside, Block, Event, tell_crowds};
 use kintsu_hdfs::{Agents, Coordinator, DatanodeStore, NameNode};
 use kintsu_store::{FileStore, StoreError};
 use serde_json::json;
@@ -117,6 +117,7 @@ pub async fn asked(agents: bool, endpoint: &Endpoint) -> anyhow::Result<Option<A
 /// `kintsu hdfs agent`.
 pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
     refuse_tls(&endpoint)?;
+    let coordinator = Coordinator::at(&endpoint.coordinator, endpoint.token.as_deref())?;
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let config = AgentConfig {
         name: Some(args.datanode.to_string()),
@@ -127,10 +128,14 @@ pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::R
         ..AgentConfig::new(args.dir, endpoint.coordinator)
     };
     let directories = args.data_dir;
+    let telling = tell_crowds(directories.clone(), args.datanode.to_string(), coordinator);
     let open = move |dir: &std::path::Path| -> Result<_, StoreError> {
         let store = DatanodeStore::new(FileStore::open(dir)?, directories)?;
         Ok(store as std::sync::Arc<dyn kintsu_store::BlockStore>)
     };
-    serve_agent(Agent::start_on(config, open), json, |_| format!("agent beside DataNode {}", args.datanode))
-        .await
+    let named = |_| format!("agent beside DataNode {}", args.datanode);
+    tokio::select! {
+        ended = serve_agent(Agent::start_on(config, open), json, named) => ended,
+        never = telling => match never {},
+    }
 }

@@ -1,4 +1,4 @@
-//! Beside another store: what those ask the coordinator there who read or watch.
+//! Beside another store: what those ask the coordinator there who read or watch, and what agents tell it.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,17 @@ pub struct AgentsBeside {
     /// tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<Vec<CountedBeside>>,
+}
+
+/// Several blocks of a group on one node, of which that store should have one there, as the agent finds them on its disks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrowdsBeside {
+    /// The node, as that store names it.
+    pub beside: String,
+    /// The pool that the blocks belong to.
+    pub pool: String,
+    /// The ids of the blocks, of all groups.
+    pub blocks: Vec<u64>,
 }
 
 /// A block that an agent brought into the other store, which counts it.
