@@ -27,7 +27,7 @@ mod turns;
 pub use cluster::{Cluster, Failure, LostStripe, Spread};
 pub use error::SimError;
 pub use job::{Grain, RepairModel, Step, StepFlow, Traffic};
-pub use many::{Recovered, Scheduled, least_seconds, schedule};
+pub use many::{Recovered, Scheduled, Stray, least_seconds, schedule};
 pub use network::Network;
 pub use overheads::Overheads;
 pub use recovery::{Options, Outcome, Scheme, recover, requestors};

@@ -51,6 +51,20 @@ pub struct Scheduled<'a> {
     blocks: usize,
 }
 
+/// When blocks are planned that none of the wanted requestors may get, so that they go to any nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stray {
+    /// Together with the others.
+    Together,
+    /// After the others, whose repairs then count as under way.
+    After,
+}
+
+impl Stray {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Together, Self::After];
+}
+
 /// Plans the repairs.
 ///
 /// # Errors
@@ -59,7 +73,7 @@ pub fn schedule<'a>(
     cluster: &'a Cluster,
     failed: &BTreeSet<NodeId>,
     lost: &[LostStripe],
-    scheduler: &'static Scheduler,
+    (scheduler, stray): (&'static Scheduler, Stray),
     options: &Options,
 ) -> Result<Scheduled<'a>, SimError> {
     options.overheads.check()?;
@@ -70,7 +84,8 @@ pub fn schedule<'a>(
     let network = Network::new(&topology, &options.overheads);
     let narrow = narrow(&topology, options);
     let disks = options.overheads.disk_rates(&topology);
-    let mut planner = Planner { topology: &topology, narrow, disks, scheduler, history: History::default() };
+    let mut planner =
+        Planner { topology: &topology, narrow, disks, scheduler, stray, history: History::default() };
     let (mut jobs, mut paced, mut loads) = (Vec::new(), Vec::new(), vec![0.0; network.capacity().len()]);
     for window in lost.chunks(WINDOW) {
         let stripes: Vec<DamagedStripe> = window.iter().map(|stripe| cluster.waiting(stripe)).collect();
@@ -169,13 +184,46 @@ struct Planner<'a> {
     narrow: Topology,
     disks: Disks,
     scheduler: &'static Scheduler,
+    stray: Stray,
     history: History,
 }
 
 impl Planner<'_> {
-    /// The repairs in the order in which they start, each with the number of its stripe. A block that none of the
-    /// requestors may get goes to any node.
+    /// The repairs in the order in which they start, each with the number of its stripe.
     fn plan(&mut self, stripes: &[DamagedStripe]) -> Result<Vec<(usize, Planned)>, SimError> {
+        let mut all = match self.stray {
+            Stray::Together => self.together(stripes)?,
+            Stray::After => self.one_after_the_other(stripes)?,
+        };
+        all.retain(|(_, planned)| !matches!(planned.route, Route::With(_)));
+        all.sort_by_key(|(_, planned)| planned.turn);
+        Ok(all)
+    }
+
+    fn together(&mut self, stripes: &[DamagedStripe]) -> Result<Vec<(usize, Planned)>, SimError> {
+        let stripes: Vec<DamagedStripe> = stripes.iter().map(|stripe| self.limited(stripe)).collect();
+        let blocks = LostBlock::all(&stripes);
+        let scene = Scene { topology: self.topology, disks: &self.disks, underway: &[] };
+        let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
+        let number =
+            |lost: &LostBlock<'_>| stripes.iter().position(|stripe| stripe.view.id == lost.stripe.view.id);
+        let numbered = blocks.iter().zip(made).filter_map(|(lost, made)| Some((number(lost)?, made)));
+        numbered.map(|(at, made)| Ok((at, made?))).collect()
+    }
+
+    /// The stripe, with all but the wanted requestors barred, if enough of them have no block of it.
+    fn limited(&self, stripe: &DamagedStripe) -> DamagedStripe {
+        let mut limited = stripe.clone();
+        let taken = |node: &NodeId| stripe.view.homes.contains(&Some(*node)) || stripe.barred.contains(node);
+        let (wanted, others): (Vec<_>, Vec<_>) =
+            self.narrow.nodes.iter().map(|(id, node)| (*id, node.usable)).partition(|(_, usable)| *usable);
+        if wanted.iter().filter(|(node, _)| !taken(node)).count() >= stripe.lost.len() {
+            limited.barred.extend(others.into_iter().map(|(node, _)| node));
+        }
+        limited
+    }
+
+    fn one_after_the_other(&mut self, stripes: &[DamagedStripe]) -> Result<Vec<(usize, Planned)>, SimError> {
         let blocks = LostBlock::all(stripes);
         let scene = Scene { topology: &self.narrow, disks: &self.disks, underway: &[] };
         let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
@@ -206,8 +254,6 @@ impl Planner<'_> {
                 all.push((*at, made?));
             }
         }
-        all.retain(|(_, planned)| !matches!(planned.route, Route::With(_)));
-        all.sort_by_key(|(_, planned)| planned.turn);
         Ok(all)
     }
 }

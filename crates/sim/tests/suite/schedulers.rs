@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use kintsu_dag::NodeId;
 use kintsu_plan::many::SCHEDULERS;
 use kintsu_plan::{Rates, Topology, even_cluster};
-use kintsu_sim::{Cluster, Failure, Options, Overheads, Spread, least_seconds, schedule};
+use kintsu_sim::{Cluster, Failure, Options, Overheads, Spread, Stray, least_seconds, schedule};
 
 const RATE: u64 = 50_000_000 / 8;
 
@@ -37,14 +37,16 @@ fn reached(topology: &Topology, code: &str, requestors: usize) -> BTreeMap<&'sta
     let lost = cluster.lost(&failed).unwrap();
     let bound = least_seconds(&cluster, &failed, &lost, &options).unwrap();
     let best = |scheduler| {
-        let scheduled = schedule(&cluster, &failed, &lost, scheduler, &options).unwrap();
-        let played = [8, 16, 32, 64].map(|at_once| scheduled.play(&options, at_once).unwrap());
-        for played in &played {
+        let played = Stray::ALL.map(|stray| {
+            let scheduled = schedule(&cluster, &failed, &lost, (scheduler, stray), &options).unwrap();
+            [8, 16, 32, 64].map(|at_once| scheduled.play(&options, at_once).unwrap())
+        });
+        for played in played.as_flattened() {
             // Nothing is counted twice or forgotten: no link carries its load faster than its rate.
             assert!(played.seconds >= played.busiest_seconds * 0.999_999, "{played:?}");
             assert!(bound <= played.seconds * 1.000_001 && played.blocks == lost.len(), "{bound} {played:?}");
         }
-        bound / played.iter().map(|played| played.seconds).fold(f64::INFINITY, f64::min)
+        bound / played.as_flattened().iter().map(|played| played.seconds).fold(f64::INFINITY, f64::min)
     };
     SCHEDULERS.iter().map(|scheduler| (scheduler.name, best(scheduler))).collect()
 }
@@ -79,8 +81,8 @@ fn options_out_of_range_are_refused() {
         per_node: None,
         overheads: Overheads::default(),
     };
-    assert!(schedule(&cluster, &failed, &lost, &SCHEDULERS[0], &options).is_err());
+    assert!(schedule(&cluster, &failed, &lost, (&SCHEDULERS[0], Stray::Together), &options).is_err());
     let options = Options { requestors: None, ..options };
-    let scheduled = schedule(&cluster, &failed, &lost, &SCHEDULERS[0], &options).unwrap();
+    let scheduled = schedule(&cluster, &failed, &lost, (&SCHEDULERS[0], Stray::Together), &options).unwrap();
     assert!(scheduled.play(&options, 0).is_err() && scheduled.repairs() == lost.len());
 }
