@@ -7,6 +7,7 @@ use super::desk::Desk;
 use super::recovery::DamagedStripe;
 use super::scene::{LostBlock, Scene};
 use crate::Topology;
+use crate::repair::any_will_do;
 
 /// The losses of each stripe: of its lost blocks the possible helpers, or those that the code prescribes, and as barred
 /// nodes those that placement would not give a block. The blocks of a stripe are one loss, if not two that have no
@@ -56,7 +57,9 @@ fn loss(desk: &mut Desk<'_>, mates: &[LostBlock<'_>]) -> Option<Loss> {
         open[node] = true;
         desk.take_back(lost, node);
     });
+    let any = any_will_do(view) && all.helpers.len() == desk.left(lost).len();
     Some(Loss {
+        any,
         bytes: lost.bytes(),
         blocks: mates.len(),
         k: all.k,

@@ -88,6 +88,7 @@ fn bound_of(stripes: &[DamagedStripe], topology: &Topology, bytes: u64) -> f64 {
         blocks: 1,
         k: waiting.view.code.k(),
         helpers: waiting.view.homes.iter().flatten().copied().collect(),
+        any: true,
         barred: Vec::new(),
     };
     let losses: Vec<Loss> = stripes.iter().map(loss).collect();

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use kintsu_dag::NodeId;
+use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::many::SCHEDULERS;
 use kintsu_plan::{Rates, Topology, even_cluster};
 use kintsu_sim::{Cluster, Failure, Options, Overheads, Spread, Stray, least_seconds, schedule};
@@ -85,4 +85,46 @@ fn options_out_of_range_are_refused() {
     let options = Options { requestors: None, ..options };
     let scheduled = schedule(&cluster, &failed, &lost, (&SCHEDULERS[0], Stray::Together), &options).unwrap();
     assert!(scheduled.play(&options, 0).is_err() && scheduled.repairs() == lost.len());
+}
+
+/// Hosts in three racks; a rack's link carries as much as that of one host.
+fn racks(hosts: usize) -> Topology {
+    let mut topology = even_cluster(hosts, 3);
+    let rate = NonZeroU64::new(RATE).unwrap();
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate);
+    topology.rates.rack_up = (0..3).map(|rack| (RackId(rack), rate)).collect();
+    topology.rates.rack_down = topology.rates.rack_up.clone();
+    topology
+}
+
+#[test]
+fn the_bound_is_near_where_links_of_racks_are_scarce_and_nothing_beats_it() {
+    let options = Options {
+        requestors: None,
+        slice_bytes: 32 << 10,
+        at_once: None,
+        per_node: None,
+        overheads: Overheads::default(),
+    };
+    let cases: [(usize, &str, &[u32], f64); 4] = [
+        (9, "rs:n=6,k=4", &[3], 0.97),
+        (9, "azure-lrc:n=8,k=4,r=2", &[3], 0.9),
+        (9, "rs:n=6,k=4", &[3, 8], 0.95),
+        (12, "azure-lrc:n=8,k=4,r=2", &[3, 8], 0.0),
+    ];
+    for (hosts, code, failed, near) in cases {
+        let failed = failed.iter().map(|node| NodeId(*node)).collect();
+        let (topology, code) = (racks(hosts), kintsu_code::parse(code).unwrap());
+        let (block_bytes, stripes) = (2 << 20, 40);
+        let cluster = Cluster { topology, code, block_bytes, stripes, spread: Spread::Random, seed: 7 };
+        let lost = cluster.lost(&failed).unwrap();
+        let bound = least_seconds(&cluster, &failed, &lost, &options).unwrap();
+        let part = |scheduler| {
+            let scheduled =
+                schedule(&cluster, &failed, &lost, (scheduler, Stray::Together), &options).unwrap();
+            bound / scheduled.play(&options, 32).unwrap().busiest_seconds
+        };
+        let parts = SCHEDULERS.iter().map(part).fold(0.0, f64::max);
+        assert!(parts >= near && parts <= 1.000_001, "{hosts} hosts, {failed:?}: {parts}");
+    }
 }

@@ -35,6 +35,10 @@ pub(super) struct Stripe {
     pub helpers: Vec<usize>,
     /// The common nodes that must not get a block of this stripe, ascending.
     pub barred: Vec<usize>,
+    /// Whether each lost block depends on k helpers, not only all of them together.
+    pub each: bool,
+    /// Racks that what is sent leaves in any case, with how often at least.
+    pub left: Vec<(usize, usize)>,
 }
 
 impl LinkNumbers {
@@ -57,6 +61,8 @@ impl LinkNumbers {
             k: loss.k,
             helpers: numbered(&loss.helpers),
             barred: barred(loss),
+            each: loss.any || loss.blocks == 1,
+            left: Vec::new(),
         };
         let mut racks: BTreeMap<Option<RackId>, usize> = BTreeMap::new();
         let mut rack = Vec::with_capacity(nodes.len());
@@ -77,7 +83,30 @@ impl LinkNumbers {
             nodes,
         };
         links.capacity = links.capacities(topology, &racks);
+        if links.racked {
+            for (at, _) in losses.iter().enumerate().filter(|(_, loss)| loss.any && loss.blocks > 1) {
+                links.stripes[at].left = links.left(&links.stripes[at]);
+            }
+        }
         links
+    }
+
+    /// Of a stripe of an MDS code that lost several blocks: how often at least its repair leaves each rack of its helpers.
+    ///
+    /// The helpers outside of a rack, h of them, and the f lost blocks that go to other racks have rank min(k, h + f). Those helpers
+    /// have rank min(k, h), so what leaves the rack must have rank k - h or f, whichever is less. At least f lost
+    /// blocks go elsewhere if no more than the others have a place in the rack.
+    fn left(&self, stripe: &Stripe) -> Vec<(usize, usize)> {
+        let mut helpers: BTreeMap<usize, usize> = BTreeMap::new();
+        stripe.helpers.iter().for_each(|node| *helpers.entry(self.rack[*node]).or_default() += 1);
+        let open =
+            |node: &usize| !stripe.helpers.contains(node) && stripe.barred.binary_search(node).is_err();
+        let times = |(rack, inside): (usize, usize)| {
+            let there = self.common.iter().filter(|node| self.rack[**node] == rack && open(node)).count();
+            let missing = stripe.k.saturating_sub(stripe.helpers.len() - inside);
+            (rack, missing.min(stripe.blocks.saturating_sub(there)))
+        };
+        helpers.into_iter().map(times).filter(|(_, times)| *times > 0).collect()
     }
 
     fn capacities(&self, topology: &Topology, racks: &BTreeMap<Option<RackId>, usize>) -> Vec<f64> {

@@ -28,6 +28,8 @@ pub struct Loss {
     pub k: usize,
     /// The nodes that can help: any k of them, or exactly k.
     pub helpers: Vec<NodeId>,
+    /// Whether any k of the helpers and lost blocks determine all of them, as in an MDS code, and each helper has one block.
+    pub any: bool,
     /// Common requestors that must not get the blocks; helpers never do.
     pub barred: Vec<NodeId>,
 }

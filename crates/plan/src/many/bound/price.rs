@@ -73,7 +73,8 @@ fn answer(
 ) -> Option<Response> {
     let racks = (0..if links.racked { links.racks } else { 0 }).map(|rack| links.rack_down(rack));
     let arrival = racks.min_by(|a, b| price[*a].total_cmp(&price[*b]));
-    respond(links, stripe, &idle.shortlist(links, stripe), &|link| price[link], place, arrival)
+    let price = |link: usize| price[link];
+    respond(links, stripe, &idle.shortlist(links, stripe, &price), &price, place, arrival)
 }
 
 /// The loads so far, and the prices that follow from them.

@@ -36,8 +36,14 @@ impl Idle {
     }
 
     /// Candidates for the stripe's block, among which the best one is: the idlest node, and where racks count, the
-    /// idlest node of each rack with helpers and the idlest of all other racks.
-    pub fn shortlist(&self, links: &LinkNumbers, stripe: &Stripe) -> Vec<usize> {
+    /// idlest node of each rack with helpers and of all other racks two: the idlest, and the one to which the way through the downlink
+    /// of its rack is cheapest.
+    pub fn shortlist(
+        &self,
+        links: &LinkNumbers,
+        stripe: &Stripe,
+        price: &dyn Fn(usize) -> f64,
+    ) -> Vec<usize> {
         let may = |node: &usize| !stripe.helpers.contains(node) && stripe.barred.binary_search(node).is_err();
         let first = |nodes: &BTreeSet<(u64, usize)>| nodes.iter().find(|(_, node)| may(node)).copied();
         if !links.racked {
@@ -46,7 +52,11 @@ impl Idle {
         let near = |rack: usize| stripe.helpers.iter().any(|helper| links.rack[*helper] == rack);
         let (near, far): (Vec<_>, Vec<_>) = (0..self.by_rack.len()).partition(|rack| near(*rack));
         let firsts = |racks: Vec<usize>| racks.into_iter().filter_map(|rack| first(&self.by_rack[rack]));
-        let far = firsts(far).min();
+        let far: Vec<(u64, usize)> = firsts(far).collect();
+        let way =
+            |(busy, node): &(u64, usize)| f64::from_bits(*busy) + price(links.rack_down(links.rack[*node]));
+        let cheapest = far.iter().min_by(|a, b| way(a).total_cmp(&way(b)));
+        let far = far.iter().min().into_iter().chain(cheapest).copied();
         firsts(near).chain(far).map(|(_, node)| node).collect()
     }
 }

@@ -45,7 +45,7 @@ fn losses(stripes: usize, n: usize, k: usize, nodes: usize, seed: u64) -> Vec<Lo
 }
 
 fn loss(helpers: Vec<NodeId>, k: usize) -> Loss {
-    Loss { bytes: 1000, blocks: 1, k, helpers, barred: Vec::new() }
+    Loss { bytes: 1000, blocks: 1, k, helpers, any: true, barred: Vec::new() }
 }
 
 fn nodes(range: std::ops::Range<usize>) -> Vec<NodeId> {
@@ -258,6 +258,48 @@ fn several_lost_blocks_of_a_stripe_cost_one_transmission_more_each() {
     let two: Vec<Loss> = one.iter().map(|loss| Loss { blocks: 2, ..loss.clone() }).collect();
     let [one, two] = [one, two].map(|losses| bound(&losses, &nodes(1..17), &topology));
     assert!((two / one - 7.0 / 6.0).abs() < 0.02, "{one} {two}");
+}
+
+/// That the bound is this many seconds, but for what its search misses.
+fn is_bound(losses: &[Loss], common: &[NodeId], topology: &Topology, seconds: f64) {
+    let bound = bound(losses, common, topology);
+    assert!(bound <= seconds * (1.0 + 1e-9) && bound >= 0.97 * seconds, "{bound} of {seconds}");
+}
+
+#[test]
+fn what_other_racks_send_enters_the_rack_of_the_requestor() {
+    // Nodes 1 and 2 are in racks 1 and 2 and help; the requestor is node 0 in rack 0, whose downlink carries 250 bytes a second.
+    // Each of ten blocks of 1000 bytes has to pass it: 40 s. Other links need 10 s.
+    let mut topology = in_racks(9, 3, 1000);
+    topology.rates.rack_down.extend([(RackId(0), rate(250)), (RackId(1), rate(250))]);
+    let apart: Vec<Loss> = (0..10).map(|_| loss(nodes(1..3), 2)).collect();
+    is_bound(&apart, &nodes(0..1), &topology, 40.0);
+    // Node 4, too, may get blocks. For those, what node 2 has passes the downlink of rack 1. So each of two links carries half: 20 s.
+    is_bound(&apart, &[NodeId(0), NodeId(4)], &topology, 20.0);
+    // With nodes 3 and 6, in rack 0, nothing has to pass links of racks, which are slow: ten blocks over the uplink of each helper.
+    let beside = [NodeId(1), NodeId(3), NodeId(6)];
+    let beside: Vec<Loss> = (0..10).map(|_| loss(beside.to_vec(), 2)).collect();
+    is_bound(&beside, &nodes(0..1), &in_racks(9, 3, 100), 10.0);
+}
+
+#[test]
+fn a_rack_is_left_as_often_as_blocks_elsewhere_need_its_helpers() {
+    // RS(6,4) lost a block in rack 0 and one in rack 2, and only nodes 6 and 8 may get them. Four helpers are left, so all have to
+    // be read: nodes 3, 1, 4 and 5 in racks 0, 1, 1 and 2. Both blocks depend on both helpers of rack 1, so that is left twice: 4 s at
+    // 500 bytes a second for each of ten stripes. If any two combinations were as good as one, it would be left once.
+    let topology = in_racks(9, 3, 500);
+    let helpers = [3, 1, 4, 5].map(NodeId).to_vec();
+    let two = || Loss { blocks: 2, ..loss(helpers.clone(), 4) };
+    let any: Vec<Loss> = (0..10).map(|_| two()).collect();
+    is_bound(&any, &[NodeId(6), NodeId(8)], &topology, 40.0);
+    let other: Vec<Loss> = (0..10).map(|_| Loss { any: false, ..two() }).collect();
+    is_bound(&other, &[NodeId(6), NodeId(8)], &topology, 20.0);
+    // If both blocks go to rack 1, nothing has to leave it, and racks 0 and 2 are left once: 2 s for each stripe.
+    is_bound(&any, &[NodeId(7), NodeId(10)], &in_racks(12, 3, 500), 20.0);
+    // A fifth helper, node 2 in rack 2, can stand in for one of rack 1, which is left once then. So is rack 2.
+    let five = || Loss { blocks: 2, ..loss([3, 1, 4, 5, 2].map(NodeId).to_vec(), 4) };
+    let five: Vec<Loss> = (0..10).map(|_| five()).collect();
+    is_bound(&five, &[NodeId(6), NodeId(8)], &in_racks(9, 3, 500), 20.0);
 }
 
 /// By how many blocks, at most and at any time, an uplink is ahead of or behind its proportional part of its total
