@@ -278,6 +278,20 @@ impl<'a> Desk<'a> {
         Ok(Some(Case { bytes, k, helpers }))
     }
 
+    /// The nodes that can repair these blocks if all others are preferred to those of the case, which are the same only where the
+    /// code leaves no choice; `None` as in [`Desk::case_of`].
+    ///
+    /// # Errors
+    /// As [`Desk::case`].
+    pub fn other_case(
+        &self,
+        lost: &LostBlock<'_>,
+        blocks: &[BlockIndex],
+        case: &Case,
+    ) -> Result<Option<Case>, PlanError> {
+        self.case_of(lost, blocks, &|node| f64::from(u8::from(case.helpers.contains(&node))))
+    }
+
     /// The blocks that can be read, each with its node.
     pub fn left(&self, lost: &LostBlock<'_>) -> Vec<(usize, BlockIndex)> {
         let view = &lost.stripe.view;

@@ -36,9 +36,8 @@ fn loss(desk: &mut Desk<'_>, mates: &[LostBlock<'_>]) -> Option<Loss> {
     let lost = mates.first()?;
     let view = &lost.stripe.view;
     let indices: Vec<BlockIndex> = mates.iter().map(|lost| lost.block).collect();
-    let case = |sign: f64| desk.case_of(lost, &indices, &|node| sign * node as f64).ok()?;
-    let mut all = (view.code.w() == 1).then(|| case(1.0))??;
-    if case(-1.0)?.helpers != all.helpers {
+    let mut all = (view.code.w() == 1).then(|| desk.case_of(lost, &indices, &|_| 0.0).ok()?)??;
+    if desk.other_case(lost, &indices, &all).ok()??.helpers != all.helpers {
         // Which helpers the code reads depends on the choice. A bound lets it read any that are left.
         all.helpers = desk.left(lost).into_iter().map(|(node, _)| node).collect();
     }

@@ -206,10 +206,8 @@ fn shared<'a>(desk: &Desk<'_>, number: usize, mates: &[LostBlock<'a>]) -> Option
     let indices: Vec<BlockIndex> = mates.iter().map(|lost| lost.block).collect();
     let mut sorted = mates.to_vec();
     sorted.sort_by_key(|lost| lost.block);
-    let case = |sign: f64| desk.case_of(&sorted[0], &indices, &|node| sign * node as f64).ok()?;
-    let case = (case(1.0)?, case(-1.0)?);
-    let varies = case.0.helpers != case.1.helpers;
-    let case = case.0;
+    let case = desk.case_of(&sorted[0], &indices, &|_| 0.0).ok()??;
+    let varies = desk.other_case(&sorted[0], &indices, &case).ok()??.helpers != case.helpers;
     let also = sorted.split_off(1);
     let fixed = case.helpers.len() == case.k && !varies;
     Some(Draft { number, lost: sorted[0], also, fixed, varies, case })
@@ -220,7 +218,8 @@ fn draft<'a>(desk: &mut Desk<'_>, number: usize, lost: &LostBlock<'a>) -> Result
     if view.code.w() == 1 {
         let case = desk.case(lost, &|node| desk.sending(node, lost.bytes() as f64))?;
         let exact = case.helpers.len() == case.k && case.k < desk.left(lost).len();
-        let varies = exact && desk.case(lost, &|node| -desk.sending(node, 0.0))?.helpers != case.helpers;
+        let other = if exact { desk.other_case(lost, &[lost.block], &case)? } else { None };
+        let varies = other.is_some_and(|other| other.helpers != case.helpers);
         let fixed = case.helpers.len() == case.k && !varies;
         return Ok(Step::Trees(Draft { number, lost: *lost, also: Vec::new(), case, fixed, varies }));
     }

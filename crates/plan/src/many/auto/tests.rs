@@ -273,9 +273,7 @@ fn where_a_code_leaves_a_choice_of_helpers_none_is_behind_the_busy_link_of_a_rac
     let mut stripes = [stripe(0, "azure-lrc:n=8,k=4,r=2", 0, |block| block)];
     stripes[0].view.homes[6] = None;
     stripes[0].lost = vec![BlockIndex(6)];
-    let underway = [(Link::NodeUp(NodeId(0)), 100)];
-    let scene = Scene { underway: &underway, ..Scene::of(&topology) };
-    let (desk, _, drafts) = drafted(&scene, &LostBlock::all(&stripes), true);
+    let (desk, _, drafts) = drafted(&Scene::of(&topology), &LostBlock::all(&stripes), true);
     assert!(drafts[0].varies);
     for busy in [0, 2] {
         let mut desk = desk.clone();
