@@ -197,10 +197,10 @@ enum Step<'a> {
     OwnGraph(Planned),
 }
 
-/// Several blocks of one stripe, if the same helpers can repair all of them.
+/// Several blocks of one stripe, if the same helpers can repair all of them, and each has a node that may get it.
 fn shared<'a>(desk: &Desk<'_>, number: usize, mates: &[LostBlock<'a>]) -> Option<Draft<'a>> {
     let view = &mates.first()?.stripe.view;
-    if mates.len() < 2 || view.code.w() > 1 {
+    if mates.len() < 2 || view.code.w() > 1 || mates.iter().any(|lost| desk.places(lost).is_err()) {
         return None;
     }
     let indices: Vec<BlockIndex> = mates.iter().map(|lost| lost.block).collect();
@@ -217,6 +217,8 @@ fn draft<'a>(desk: &mut Desk<'_>, number: usize, lost: &LostBlock<'a>) -> Result
     let view = &lost.stripe.view;
     if view.code.w() == 1 {
         let case = desk.case(lost, &|node| desk.sending(node, lost.bytes() as f64))?;
+        // What nobody may get is no work for links: counted, it would let other blocks take as long as all of them together.
+        desk.places(lost)?;
         let exact = case.helpers.len() == case.k && case.k < desk.left(lost).len();
         let other = if exact { desk.other_case(lost, &[lost.block], &case)? } else { None };
         let varies = other.is_some_and(|other| other.helpers != case.helpers);

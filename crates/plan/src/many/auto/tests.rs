@@ -221,6 +221,21 @@ fn where_links_of_racks_are_scarce_one_is_overlooked_only_if_the_others_need_les
 }
 
 #[test]
+fn what_nobody_may_get_is_no_floor() {
+    let mut topology = even_cluster(10, 1);
+    topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(1000).unwrap());
+    topology.nodes.iter_mut().for_each(|(node, known)| known.usable = *node == NodeId(9));
+    // Only node 9 may get blocks, and it has a block of two of the three stripes.
+    let stripes = [(0, 0), (1, 1), (2, 1)]
+        .map(|(number, first)| stripe(number, "rs:n=9,k=6", 1, |block| block + first));
+    let (desk, results, drafts) = drafted(&Scene::of(&topology), &LostBlock::all(&stripes), true);
+    assert!(matches!(results[..], [None, Some(Err(_)), Some(Err(_))]));
+    // One block over the downlink of node 9.
+    let links = floor(&desk, &drafts, &prescribed(&desk, &drafts)).links;
+    assert!((links - 1.024).abs() < 1e-9, "{links}");
+}
+
+#[test]
 fn links_of_racks_that_no_repair_needs_are_no_floor() {
     let topology = racked(6, 2, 250);
     // The blocks left are on nodes 2 and 4, in rack 0, where node 0 is, too. So nothing has to leave it, and whatever racks still have to
