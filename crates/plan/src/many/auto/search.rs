@@ -270,6 +270,8 @@ impl Across<'_> {
         let within = |rack: &usize| -> Vec<usize> {
             set.iter().copied().filter(|node| desk.rack[*node] == *rack).collect()
         };
+        // A rack can receive from those that are connected after it, so the one where that is cheapest is first.
+        racks.sort_by(|a, b| self.arrival(*a).total_cmp(&self.arrival(*b)));
         let (own, far): (Vec<_>, Vec<_>) = racks.iter().map(within).partition(|of| desk.rack[of[0]] == near);
         let Some(own) = own.first().filter(|_| !far.is_empty()) else {
             return self.joined(requestor, own.first().map_or(&[], |own| own), &far);

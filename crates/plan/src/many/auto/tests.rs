@@ -281,6 +281,24 @@ fn a_block_does_not_go_into_a_rack_whose_link_is_busy_if_it_may_go_elsewhere() {
 }
 
 #[test]
+fn racks_send_to_the_one_whose_downlink_is_idlest_whatever_its_number() {
+    let topology = racked(4, 4, 1000);
+    // A helper in each of racks 1, 2 and 3, and the requestor in rack 0. Something has to enter rack 0; the rest may enter rack 3, whose
+    // downlink is idle, while those of the others have 2 s to do.
+    let stripes = [stripe(0, "rs:n=4,k=3", 1, |block| block)];
+    let blocks = LostBlock::all(&stripes);
+    let mut desk = Desk::new(&Scene::of(&topology), &blocks);
+    let case = desk.case(&blocks[0], &|_| 0.0).unwrap();
+    for rack in 0..3 {
+        let down = desk.rack_down(rack);
+        desk.load[down] = 2000.0;
+    }
+    let prices = Prices { unit: 1.0, power: 16, children: 1, overlooked: 1.1, given: true };
+    let tree = search(&desk, &case, 100.0, Open::Given(0), &prices).unwrap();
+    assert_eq!(tree.edges, [(1, 3), (2, 3), (3, 0)]);
+}
+
+#[test]
 fn where_a_code_leaves_a_choice_of_helpers_none_is_behind_the_busy_link_of_a_rack() {
     let topology = racked(9, 3, 1000);
     // Block 6 is a global parity: four helpers repair it that are independent of each other. Its groups are the blocks 0, 1, 4 and 2, 3, 5,
