@@ -77,8 +77,11 @@ table() {
         ;;
     cau-13) replay "${cluster[@]}" --scheme cau --us 2,5,10,20,50,100 --at-once 16,64 --rack-rate 62.5Mb/s ;;
     cau-14)
-        replay "${msr[@]}" --writes 300 --whole-blocks --block 64KiB --code rs:n=16,k=12 --racks 4 "${schemes[@]}" \
-            --node-rate 113Mb/s --pair-rate 10Mb/s --at-once 8,16,32,64
+        local regions=("${msr[@]}" --writes 300 --whole-blocks --block 64KiB --code rs:n=16,k=12 --racks 4 "${schemes[@]}" --node-rate 113Mb/s)
+        echo "A link between every two nodes:" && echo &&
+            replay "${regions[@]}" --pair-rate 10Mb/s --at-once 8,16,32,64 && echo &&
+            echo "A link that the nodes of a region share, for all three others:" && echo &&
+            replay "${regions[@]}" --rack-rate 30Mb/s --at-once 16,64
         ;;
     esac
 }

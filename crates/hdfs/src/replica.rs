@@ -214,9 +214,10 @@ fn name(id: BlockId) -> String {
 
 /// The folders of block pools.
 fn pools(directories: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
-    let pools: Result<Vec<_>, _> =
+    let listed: Result<Vec<_>, _> =
         directories.iter().map(|directory| listed(&directory.join("current"))).collect();
-    Ok(pools?.concat())
+    // Beside them there is a file VERSION.
+    Ok(listed?.concat().into_iter().filter(|path| path.is_dir()).collect())
 }
 
 /// Where a pool has a block, if it has it. It is the same for all blocks of a group.
@@ -348,6 +349,7 @@ mod tests {
         };
         let group = |number: u64| ID.stripe.0 + number * 16;
         put(&disks[0], "BP-1", group(0));
+        std::fs::write(disks[0].join("current/VERSION"), []).unwrap();
         put(&disks[1], "BP-1", group(1) + 2);
         put(&disks[1], "BP-2", group(0) + 1);
         put(&disks[0], "BP-1", 1_073_741_824);
