@@ -23,6 +23,7 @@ KINTSU = $(or $(CARGO_TARGET_DIR),target)/release/kintsu
 .PHONY: demo hdfs-demo test test-hdfs torture bench page updates build setup
 
 demo: build
+	@scripts/setup.sh demo
 	@exec $(KINTSU) demo --file "$(DEMO_FILE)" --dir "$(DEMO_DIR)"
 
 hdfs-demo: build setup
