@@ -61,6 +61,8 @@ struct Watch {
     changed: bool,
     /// Whether a write of a part of the sector was under way: then only single bytes are judged.
     mixed: bool,
+    /// Whether nothing was known of the sector for a while: then it is not judged.
+    vague: bool,
 }
 
 /// What a part of a sector may be.
@@ -153,15 +155,16 @@ impl Sector {
 
     /// A read of a part begins.
     pub fn watch(&mut self, reader: u64, span: Range<usize>) {
-        self.watches.push(Watch { reader, span, allowed: Vec::new(), changed: false, mixed: false });
+        let allowed = Vec::new();
+        self.watches.push(Watch { reader, span, allowed, changed: false, mixed: false, vague: false });
         self.tell();
     }
 
     /// The read is over: what it may have seen, if that can be judged.
     pub fn seen(&mut self, reader: u64) -> Option<Allowed> {
         let at = self.watches.iter().position(|watch| watch.reader == reader)?;
-        let Watch { allowed, mixed, .. } = self.watches.remove(at);
-        (!self.vague).then_some(Allowed { contents: allowed, mixed })
+        let Watch { allowed, mixed, vague, .. } = self.watches.remove(at);
+        (!vague).then_some(Allowed { contents: allowed, mixed })
     }
 
     /// The read is over, and nobody knows what it saw.
@@ -173,7 +176,7 @@ impl Sector {
     pub fn saw(&mut self, reader: u64, seen: &[u8], once: bool) -> bool {
         let Some(at) = self.watches.iter().position(|watch| watch.reader == reader) else { return true };
         let watch = self.watches.remove(at);
-        if self.vague {
+        if watch.vague {
             return true;
         }
         if !watch.allowed.iter().any(|bytes| bytes == seen) {
@@ -213,6 +216,7 @@ impl Sector {
 
     /// Tells those who read what they may see from now on too.
     fn tell(&mut self) {
+        self.watches.iter_mut().for_each(|watch| watch.vague |= self.vague);
         if self.watches.is_empty() || self.vague {
             return;
         }
@@ -235,4 +239,31 @@ fn without(span: &Range<usize>, gone: &Range<usize>) -> impl Iterator<Item = Ran
     let before = span.start..span.end.min(gone.start);
     let behind = span.start.max(gone.end)..span.end;
     [before, behind].into_iter().filter(|part| part.start < part.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_is_not_judged_if_nothing_was_known_of_the_sector_for_a_while() {
+        let (mut sector, part) = (Sector::default(), |id: u64| vec![id as u8; SECTOR]);
+        for id in 1..=3 {
+            sector.begin(id, id, 0, &part(id));
+            sector.fail(id, 10 + id);
+        }
+        sector.begin(20, 20, 0, &part(20));
+        sector.begin(21, 21, 0, &part(21));
+        sector.watch(22, 0..SECTOR);
+        sector.acknowledge(20);
+        sector.acknowledge(21);
+        assert!(
+            sector.saw(22, &part(3), true),
+            "write 3 failed, and may have been what was there when the read began"
+        );
+        sector.watch(30, 0..SECTOR);
+        assert!(!sector.saw(30, &part(3), true), "not after write 21 was acknowledged");
+        sector.watch(31, 0..SECTOR);
+        assert!(sector.saw(31, &part(21), true));
+    }
 }
