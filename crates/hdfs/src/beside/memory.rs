@@ -408,7 +408,7 @@ mod tests {
         memory.list([(group.id, group.clone())].into());
         let two = [group.id, group.id + 3];
         memory.crowded("another", "10.0.0.1:1", &two);
-        memory.crowded(&group.pool, "10.0.0.1:1", &[group.id + 16, group.id + 17]);
+        memory.crowded(&group.pool, "10.0.0.1:1", &[group.id - 16, group.id - 15]);
         assert!(memory.crowds_due(9).is_empty(), "no groups of files here");
         memory.crowded(&group.pool, "10.0.0.1:1", &two);
         memory.busy.insert(group.id);
