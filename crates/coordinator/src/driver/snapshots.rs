@@ -23,7 +23,7 @@ use super::volume_ticks::commit_volume;
 use super::volumes::{fence_everywhere, renew, within};
 use crate::cluster::Cluster;
 use crate::engine::repair::Order;
-use crate::engine::snapshots::{Waits, copies, is_closed};
+use crate::engine::snapshots::{Waits, closed, copies, is_closed};
 use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::snapshots::{Fork, may_have_snapshots, stays};
@@ -87,8 +87,8 @@ async fn attempt(
     let refuse = fence_everywhere(cluster, volume, epoch).await;
     let name = name.to_owned();
     let cut = move |meta: &Meta| {
-        let closed = |row: &StripeLogs| is_closed((row.epoch, &row.logs, &row.folders), epoch, &refuse);
-        meta.take_snapshot(volume, (&name, id, created), epoch, closed)
+        let left = |row: &StripeLogs| closed((row.epoch, &row.logs, &row.folders), epoch, &refuse);
+        meta.take_snapshot(volume, (&name, id, created), epoch, left)
     };
     cluster.meta.off(cut).await
 }

@@ -49,13 +49,24 @@ pub fn has(number: u64, made: u64) -> bool {
 /// block, and of each block one at least refuses epochs before `epoch`. `refuse`: the nodes that do, with the folders that they
 /// have; another folder is another log.
 pub fn is_closed(
-    (at, logs, folders): (u64, &[Vec<NodeId>], &BTreeMap<NodeId, FolderId>),
+    row: (u64, &[Vec<NodeId>], &BTreeMap<NodeId, FolderId>),
     epoch: u64,
     refuse: &BTreeMap<NodeId, FolderId>,
 ) -> bool {
-    let refuses = |node: &NodeId| refuse.get(node).is_some_and(|folder| folders.get(node) == Some(folder));
-    let mut logged = logs.iter().filter(|log| !log.is_empty()).peekable();
-    logged.peek().is_none() || (at < epoch && logged.all(|log| log.iter().any(refuses)))
+    closed(row, epoch, refuse).is_some()
+}
+
+/// What is left of the logs then: of each the nodes that refuse. The others may still take what nobody acknowledges.
+pub fn closed(
+    (at, logs, folders): (u64, &[Vec<NodeId>], &BTreeMap<NodeId, FolderId>),
+    epoch: u64,
+    refuse: &BTreeMap<NodeId, FolderId>,
+) -> Option<Vec<Vec<NodeId>>> {
+    let refuses = |node: &&NodeId| refuse.get(node).is_some_and(|folder| folders.get(node) == Some(folder));
+    let left: Vec<Vec<NodeId>> =
+        logs.iter().map(|log| log.iter().filter(refuses).copied().collect()).collect();
+    let all = |(log, left): (&Vec<NodeId>, &Vec<NodeId>)| log.is_empty() || (at < epoch && !left.is_empty());
+    logs.iter().zip(&left).all(all).then_some(left)
 }
 
 /// Why a stripe cannot be copied now.

@@ -67,8 +67,8 @@ pub struct Fork<'f> {
 }
 
 impl Meta {
-    /// Records a snapshot, whose `record` says of what, unless a stripe of the volume is not `closed`: then that position. Stripes that
-    /// an older snapshot shares are closed already. One lookup for each stripe of the volume.
+    /// Records a snapshot, whose `record` says of what, unless a stripe of the volume is not `closed`: then that position. Of each log
+    /// only the nodes stay that `closed` names. Stripes that an older snapshot shares are closed already. One lookup for each stripe of the volume.
     ///
     /// # Errors
     /// The name is taken; there is no such volume; it is a snapshot, or is being removed.
@@ -77,7 +77,7 @@ impl Meta {
         origin: u64,
         (name, id, created): (&str, u64, u64),
         epoch: u64,
-        closed: impl Fn(&StripeLogs) -> bool,
+        closed: impl Fn(&StripeLogs) -> Option<Vec<Vec<NodeId>>>,
     ) -> Result<std::result::Result<(), u64>> {
         self.write(|t| {
             if t.volumes.get(name)?.is_some() {
@@ -86,12 +86,21 @@ impl Meta {
             let (origin_name, mut record) = by_id(t, origin)?;
             may_have_snapshots(&origin_name, &record)?;
             let family = family(&t.volumes, origin)?;
+            let mut changed = Vec::new();
             for row in t.volume_stripes.range((origin, 0)..=(origin, u64::MAX))? {
                 let (key, row) = row?;
-                let row: StripeLogs = record::unpack("stripe of a volume", row.value())?;
-                if sharer(row.made, &family).is_none() && !closed(&row) {
-                    return Ok(Err(key.value().1));
+                let (key, row) =
+                    (key.value(), record::unpack::<StripeLogs>("stripe of a volume", row.value())?);
+                if sharer(row.made, &family).is_some() {
+                    continue;
                 }
+                let Some(logs) = closed(&row) else { return Ok(Err(key.1)) };
+                if logs != row.logs {
+                    changed.push((key, StripeLogs { logs, ..row }));
+                }
+            }
+            for (key, row) in &changed {
+                t.volume_stripes.insert(*key, record::pack(row).as_slice())?;
             }
             let of = SnapshotOf { origin, number: record.cuts };
             (record.cuts, record.cut) = (record.cuts + 1, epoch);
