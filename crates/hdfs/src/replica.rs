@@ -193,7 +193,7 @@ pub(crate) fn crowded(directories: &[PathBuf]) -> Result<BTreeSet<(String, u64)>
         for (a, b) in (0..32).flat_map(|a| (0..32).map(move |b| (a, b))) {
             let mut groups: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
             for pool in &pools {
-                for path in listed(&pool.join(format!("current/finalized/subdir{a}/subdir{b}")))? {
+                for path in listed(&subfolder(pool, a, b))? {
                     let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
                     let id = file.strip_prefix("blk_").and_then(|id| id.parse::<i64>().ok());
                     if let Some(id) = id.filter(|id| *id < 0).map(|id| id as u64) {
@@ -223,8 +223,11 @@ fn pools(directories: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
 /// Where a pool has a block, if it has it. It is the same for all blocks of a group.
 fn finalized(pool: &Path, id: BlockId) -> PathBuf {
     let id = block_id(id);
-    let folder = pool.join("current/finalized").join(format!("subdir{}", (id >> 16) & 0x1f));
-    folder.join(format!("subdir{}", (id >> 8) & 0x1f))
+    subfolder(pool, (id >> 16) & 0x1f, (id >> 8) & 0x1f)
+}
+
+fn subfolder(pool: &Path, a: i64, b: i64) -> PathBuf {
+    pool.join(format!("current/finalized/subdir{a}/subdir{b}"))
 }
 
 /// What is in a folder; nothing if there is none.

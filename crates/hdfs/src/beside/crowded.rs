@@ -1,12 +1,12 @@
-//! Two blocks of a group on one DataNode. HDFS rebuilds blocks on DataNodes that it has chosen before it heard of a block that was handed over
-//! to them, or before it read what they have when they came back. So a block may come to a DataNode that has another one of the group by then. Of two the
-//! NameNode counts the one of which it heard first, and ignores the other: it stays on the disk, beside the copy that is made of
-//! it elsewhere, and HDFS never finds out.
+//! Two blocks of a group on one DataNode. HDFS rebuilds blocks on DataNodes that it has chosen before it heard of a block that was
+//! handed over to them, or before it read what they have when they came back. So a block may come to a DataNode that has another
+//! one of the group by then. Of two the NameNode counts the one of which it heard first, and ignores the other: it stays on the
+//! disk, beside the copy that is made of it elsewhere, and HDFS never finds out.
 //!
-//! So the agent beside a DataNode looks into the directories for groups of which several blocks are there ([`tell_crowds`]), and tells the coordinator those
-//! that it finds twice in a row: what HDFS has just deleted is gone by then. Of such a group the block that the NameNode lists is moved to
-//! another DataNode, as HDFS's balancer moves blocks. The NameNode counts the other one with the
-//! DataNode's next report of all blocks, and has one deleted if there are two copies then.
+//! So the agent beside a DataNode looks into the directories for groups of which several blocks are there ([`tell_crowds`]), and
+//! tells the coordinator those that it finds twice in a row: what HDFS has just deleted is gone by then. Of such a group the block
+//! that the NameNode lists is moved to another DataNode, as HDFS's balancer moves blocks. The NameNode counts the other one with
+//! the DataNode's next report of all blocks, and has one deleted if there are two copies then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

@@ -117,7 +117,7 @@ pub async fn asked(agents: bool, endpoint: &Endpoint) -> anyhow::Result<Option<A
 /// `kintsu hdfs agent`.
 pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
     refuse_tls(&endpoint)?;
-    let coordinator = Coordinator::at(&endpoint.coordinator, endpoint.token.as_deref())?;
+    let coordinator = Coordinator::at(&endpoint.coordinator, endpoint.token.as_deref());
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let config = AgentConfig {
         name: Some(args.datanode.to_string()),
@@ -128,7 +128,14 @@ pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::R
         ..AgentConfig::new(args.dir, endpoint.coordinator)
     };
     let directories = args.data_dir;
-    let telling = tell_crowds(directories.clone(), args.datanode.to_string(), coordinator);
+    let (of_datanode, datanode) = (directories.clone(), args.datanode.to_string());
+    let telling = async move {
+        match coordinator {
+            Ok(coordinator) => tell_crowds(of_datanode, datanode, coordinator).await,
+            // The agent says what is wrong with the address.
+            Err(_) => std::future::pending().await,
+        }
+    };
     let open = move |dir: &std::path::Path| -> Result<_, StoreError> {
         let store = DatanodeStore::new(FileStore::open(dir)?, directories)?;
         Ok(store as std::sync::Arc<dyn kintsu_store::BlockStore>)
