@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kintsu_dag::{BlockId, BlockIndex, NodeId};
+use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::many::Scene;
 use kintsu_plan::{DamagedStripe, Plan, Recovery, Repair, Schedule, Shares, StripeView, Topology};
 use kintsu_runtime::Conducted;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::compare::wrong;
 use super::damage::{leave_out, unusable};
-use super::members::{Member, Staged};
+use super::members::{AllStaged, Member, Staged, nodes_with};
 use super::{Event, Shared, scene};
 use crate::handover::{Now, refresh};
 use crate::{Group, HdfsError};
@@ -30,12 +30,14 @@ struct Job {
 
 /// Starts repairs of damaged groups that nobody works on, as many as may run at once.
 pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
-    let (members, staged) = (shared.members.alive(), shared.members.staged());
-    let (live, gone, found, room) = {
+    let members = shared.members.alive();
+    let (live, gone, found, room, kept) = {
         let memory = shared.memory();
+        // Now: what was staged before a group was free again is among it.
+        let kept = shared.members.kept();
         let room = shared.config.at_once.saturating_sub(memory.busy.len());
         let missing = |group: &&Group| {
-            let waits = |index: &BlockIndex| waits(group, *index, &staged);
+            let waits = |index: &BlockIndex| waits(group, *index, &kept);
             !memory.rests(group.id)
                 && !memory.busy.contains(&group.id)
                 && memory.lost(group).iter().any(waits)
@@ -44,9 +46,10 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         let bears =
             |group: &Group| (group.policy.code.distance() - 1).saturating_sub(memory.lost(group).len());
         found.sort_by_key(bears);
-        (memory.live.clone(), memory.gone.clone(), found, room)
+        (memory.live.clone(), memory.gone.clone(), found, room, kept)
     };
     let topology = scene::topology(&members, &live, &gone);
+    let staged = shared.members.staged();
     let (mut window, mut groups) = (Vec::new(), Vec::new());
     for old in found.into_iter().take(room) {
         let group = match refresh(&shared.namenode, &old).await {
@@ -62,7 +65,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         };
         shared.memory().renew(group.clone());
         let mut lost = shared.memory().lost(&group);
-        lost.retain(|index| waits(&group, *index, &staged));
+        lost.retain(|index| waits(&group, *index, &kept));
         if lost.is_empty() {
             continue;
         }
@@ -95,8 +98,8 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
 }
 
 /// Whether a lost block is still to be rebuilt. Nobody could take one that has no name in HDFS any more.
-fn waits(group: &Group, index: BlockIndex, staged: &BTreeMap<BlockId, Staged>) -> bool {
-    group.named(index) && !staged.contains_key(&group.on_agents(index))
+fn waits(group: &Group, index: BlockIndex, kept: &AllStaged) -> bool {
+    group.named(index) && nodes_with(kept, group.on_agents(index)).next().is_none()
 }
 
 /// Rebuilds the lost blocks of a group; each is staged on its requestor.

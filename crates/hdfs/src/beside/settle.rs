@@ -251,7 +251,7 @@ async fn drop_staged(shared: &Shared, staged: &Staged, member: &Member) -> Resul
     let mut agent = shared.conductor.agent(member.control).map_err(|e| unreachable(e.to_string()))?;
     agent.delete(call).await.map_err(|status| unreachable(status.message().to_owned()))?;
     shared.memory().dropped(staged);
-    shared.members.unstage(staged.held.id);
+    shared.members.unstage(staged);
     Ok(())
 }
 

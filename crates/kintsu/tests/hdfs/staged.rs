@@ -37,6 +37,7 @@ fn hazards_of_waiting_blocks() {
     a_block_of_another_generation_is_dropped(&hdfs, &watching, &at, &mut agents);
     files_change_and_the_namenode_fails_over(&mut hdfs, &watching, &mut files);
     namenodes_restart_and_a_datanode_dies_with_a_block(&mut hdfs, &watching);
+    a_host_dies_beside_whose_datanode_a_block_waits(&mut hdfs, &watching, &at, &mut agents);
 
     for (path, bytes) in &files {
         assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");
@@ -174,4 +175,38 @@ fn namenodes_restart_and_a_datanode_dies_with_a_block(hdfs: &mut Hdfs, watching:
     hdfs.start_datanode(killed);
     hdfs.wait_live();
     hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+}
+
+/// The agent and the DataNode beside a staged block are gone, before the NameNode knows of the loss: the block is rebuilt beside another
+/// DataNode, and what they had is dropped when they come back.
+fn a_host_dies_beside_whose_datanode_a_block_waits(
+    hdfs: &mut Hdfs,
+    watching: &Daemon,
+    at: &str,
+    agents: &mut [Daemon],
+) {
+    let (_, node, _) = stored(hdfs, KEPT, 0);
+    let spare = hdfs.spare(KEPT);
+    let events = |kind: &str| of(KEPT, &watching.events(kind)).cloned().collect::<Vec<_>>();
+    let (staged, counted) = (events("staged").len(), events("counted").len());
+    hdfs.kill_datanode(node);
+    wait("the lost block to be staged", || events("staged").len() > staged);
+    let beside = events("staged").pop().unwrap()["datanode"].clone();
+    let host = spare.into_iter().find(|i| json!(hdfs.transfer(*i)) == beside).unwrap();
+    agents[host as usize].end();
+    hdfs.kill_datanode(host);
+    wait("the lost block to be staged elsewhere", || events("staged").len() > staged + 1);
+    assert_ne!(events("staged").pop().unwrap()["datanode"], beside);
+    assert_eq!(events("counted").len(), counted, "the NameNode knows of nothing");
+    hdfs.reconfigure(2);
+    wait("the block to be counted", || events("counted").len() > counted);
+    hdfs.wait_missing(KEPT, |missing| missing == 0);
+    let dropped = events("dropped").len();
+    agents[host as usize] = agent(hdfs, at, host);
+    wait("the other one to be dropped", || events("dropped").len() > dropped);
+    hdfs.start_datanode(host);
+    hdfs.start_datanode(node);
+    hdfs.wait_live();
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+    assert_eq!(events("counted").len(), counted + 1);
 }
