@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::digest::Running;
 use crate::proto::names::{BlockKey, DatanodeInfo, ExtendedBlock, Token};
-use crate::status::{SILENT_MS, name};
+use crate::status::{Heard, SILENT_MS, name};
 use crate::token::{READ, token, write_token};
 use crate::transfer::{BlockWriter, Looked, look_for};
 use crate::{Group, HdfsError, NameNode, objects, transfer_address};
@@ -173,12 +173,12 @@ pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<Stri
     for node in holders() {
         *crowd.entry(node.location.as_deref().unwrap_or_default()).or_default() += 1;
     }
-    let newest = live.iter().filter_map(|node| node.last_update).max().unwrap_or(0);
+    let heard = Heard::of(live.iter());
     // A block as long as any of the group; HDFS itself wants some blocks' room.
     let room = group.block_bytes(BlockIndex(0)).saturating_mul(2);
     let fits = |node: &&DatanodeInfo| {
         node.in_service()
-            && newest - node.last_update.unwrap_or(0) < SILENT_MS
+            && heard.silence_ms(node) < SILENT_MS
             && node.remaining.unwrap_or(0) >= room
             && !held.contains(node.id.uuid.as_str())
             && !tried.contains(&node.id.uuid)
