@@ -48,7 +48,7 @@ pub(crate) enum Now {
     Changed(String),
 }
 
-/// Asks for the present state of a group.
+/// Asks for the present state of a group, and for nothing else of its file.
 ///
 /// # Errors
 /// Those of calls.
@@ -63,7 +63,9 @@ pub(crate) async fn refresh(namenode: &NameNode, group: &Group) -> Result<Now, H
         Ok(None) | Err(HdfsError::NotFound(_)) => return gone(),
         Err(error) => return Err(error),
     };
-    let located = match namenode.locations(&path).await {
+    // Only this group: a file may have thousands.
+    let range = group.offset..group.offset.saturating_add(group.layout.data_bytes.max(1));
+    let located = match namenode.locations_of(&path, range).await {
         Ok(located) => located,
         Err(HdfsError::NotFound(_)) => return gone(),
         Err(error) => return Err(error),
@@ -360,6 +362,27 @@ mod tests {
         live[1].last_update = Some(100_000);
         live[1].remaining = Some((2 << 20) - 1);
         assert_eq!(chosen(&live, &[]), None, "not a full one");
+    }
+
+    #[tokio::test]
+    async fn a_whole_group_of_an_open_file_is_the_same_as_long_as_it_is() {
+        use prost::Message as _;
+
+        use crate::group::tests::listed;
+        use crate::proto::names::{FileInfo, Locations};
+
+        // The NameNode is asked for this group alone, and another one of the file is being written.
+        let (status, mut blocks) = listed([]);
+        let group = Group::of("/f", &status, &blocks).unwrap().remove(0);
+        let mut last = blocks.blocks[0].clone();
+        last.block.id = -32i64 as u64;
+        (blocks.under_construction, blocks.last) = (true, Some(last));
+        let answers = [
+            ("getFileInfo", FileInfo { status: Some(status) }.encode_to_vec()),
+            ("getBlockLocations", Locations { blocks: Some(blocks) }.encode_to_vec()),
+        ];
+        let now = refresh(&crate::fake::namenode(&answers), &group).await.unwrap();
+        assert!(matches!(now, Now::Same(now) if now.id == group.id));
     }
 
     #[test]
