@@ -79,6 +79,7 @@ mod watch;
 mod window;
 
 pub use agents::{Agents, Coordinator};
+pub use beside::cluster_of;
 pub use blocks::{GroupBlocks, Source};
 pub use codec::{Codec, SERVICES, policies_xml};
 pub use credit::By;
@@ -89,7 +90,7 @@ pub use handover::HandedOver;
 pub use namenode::NameNode;
 pub use policy::EcPolicy;
 pub use repair::{Repaired, RepairedBlock, repair};
-pub use replica::Replica;
+pub use replica::{Directories, Replica};
 pub use status::{AtRisk, SILENT_MS, Status, status};
 pub use store::{DatanodeStore, HandOver};
 pub use verify::{BadGroup, Verified, verify};

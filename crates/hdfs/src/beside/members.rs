@@ -160,7 +160,7 @@ impl Members {
 }
 
 /// The id of the agents' cluster beside an HDFS with this block pool.
-pub(crate) fn cluster_of(pool: &str) -> ClusterId {
+pub fn cluster_of(pool: &str) -> ClusterId {
     let mut id = [0; 16];
     id.copy_from_slice(&Sha1::digest(pool.as_bytes())[..16]);
     ClusterId(id)

@@ -45,7 +45,7 @@ use readers::Readers;
 use unlisted::Unlisted;
 
 pub use crowded::tell_crowds;
-pub(crate) use members::cluster_of;
+pub use members::cluster_of;
 
 /// After a start agents get this long to register and to tell what is staged, before anything is rebuilt.
 const AGENTS_COME: Duration = Duration::from_secs(5);
