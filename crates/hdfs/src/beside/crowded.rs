@@ -97,7 +97,7 @@ fn lasting(
 pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     for (group, crowd) in shared.memory().crowds_due(shared.config.at_once) {
         let shared = shared.clone();
-        work.spawn(async move { shared.work_on(&group, one(&shared, &group, &crowd)).await });
+        work.spawn(async move { shared.work_on(group.id, &group, one(&shared, &group, &crowd)).await });
     }
 }
 

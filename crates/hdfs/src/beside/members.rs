@@ -82,6 +82,8 @@ pub(crate) struct Members {
 struct Table {
     members: BTreeMap<NodeId, Member>,
     staged: AllStaged,
+    /// Staged blocks that their agents cannot read, and the agents.
+    unreadable: Vec<(BlockId, NodeId)>,
     /// The last blocks that were brought into HDFS: their ids there, and the DataNodes.
     counted: VecDeque<(u64, String, Instant)>,
 }
@@ -122,6 +124,12 @@ impl Members {
         let heard = |node| table.members.get(&node).is_some_and(|member| member.heard.elapsed() < KEPT_FOR);
         let kept = table.staged.iter().filter(|((_, node), _)| heard(*node));
         kept.map(|(key, staged)| (*key, staged.clone())).collect()
+    }
+
+    /// Takes the staged blocks of agents that are alive, which these cannot read.
+    pub(crate) fn take_unreadable(&self, alive: &BTreeMap<NodeId, Member>) -> Vec<(BlockId, NodeId)> {
+        let all = &mut self.table().unreadable;
+        all.extract_if(.., |(_, node)| alive.contains_key(node)).collect()
     }
 
     /// Whether this block is still staged.
@@ -206,6 +214,7 @@ impl Membership for Members {
         let member = Member { datanode: name, control, data, protocol, incarnation, heard };
         table.members.insert(node, member);
         table.staged.retain(|_, staged| staged.node != node);
+        table.unreadable.retain(|(_, other)| *other != node);
         let heartbeat_ms = HEARTBEAT.as_millis() as u64;
         Ok(Response::new(Registered {
             node,
@@ -220,6 +229,7 @@ impl Membership for Members {
     async fn report_blocks(&self, request: Request<BlockPage>) -> Result<Response<Done>, Status> {
         let page = request.into_inner();
         let mut table = self.table();
+        table.unreadable.extend(page.damaged.iter().map(|bad| (bad.id, page.node)));
         for held in page.blocks {
             let staged = Staged { node: page.node, held };
             table.staged.insert(staged.key(), staged);
@@ -254,6 +264,7 @@ impl Membership for Members {
 pub(super) mod tests {
     use kintsu_dag::{BlockIndex, RackId, StripeId};
     use kintsu_wire::FolderId;
+    use kintsu_wire::message::FaultKind;
 
     use super::*;
 
@@ -287,9 +298,9 @@ pub(super) mod tests {
     }
 
     /// The agent tells what it has.
-    async fn report(members: &Members, node: NodeId, blocks: Vec<HeldBlock>) {
+    async fn report(members: &Members, node: NodeId, blocks: Vec<HeldBlock>, damaged: Vec<BadBlock>) {
         let (incarnation, number, upto) = (0, 0, None);
-        let (damaged, aside, labels) = (Vec::new(), Vec::new(), Vec::new());
+        let (aside, labels) = (Vec::new(), Vec::new());
         let page = BlockPage { node, incarnation, number, upto, blocks, damaged, aside, labels };
         members.report_blocks(Request::new(page)).await.unwrap();
     }
@@ -313,9 +324,24 @@ pub(super) mod tests {
         // It comes back, and tells what it has.
         register(&members, "10.0.0.1:1", 13).await;
         assert!(!members.is_staged(&first) && members.is_staged(&second));
-        report(&members, a, vec![first.held.clone()]).await;
+        report(&members, a, vec![first.held.clone()], Vec::new()).await;
         assert_eq!(nodes_with(&members.kept(), first.held.id).count(), 2);
         members.unstage(&second);
         assert!(members.is_staged(&first) && !members.is_staged(&second));
+    }
+    #[tokio::test]
+    async fn a_staged_block_that_its_agent_cannot_read_is_not_staged_and_is_taken_once_to_be_deleted() {
+        let members = Members::of("BP", Speaks::default());
+        let node = register(&members, "10.0.0.1:1", 11).await;
+        let id = staged(16, 2, node).held.id;
+        let bad = || BadBlock { id, node, kind: FaultKind::Corrupt, detail: "its header is rotten".into() };
+        report(&members, node, Vec::new(), vec![bad()]).await;
+        assert!(members.staged().is_empty());
+        assert!(members.take_unreadable(&BTreeMap::new()).is_empty(), "nobody could be asked");
+        assert_eq!(members.take_unreadable(&members.alive()), [(id, node)]);
+        assert!(members.take_unreadable(&members.alive()).is_empty());
+        report(&members, node, Vec::new(), vec![bad()]).await;
+        register(&members, "10.0.0.1:1", 11).await;
+        assert!(members.take_unreadable(&members.alive()).is_empty(), "it tells again what it has");
     }
 }
