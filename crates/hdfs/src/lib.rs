@@ -55,6 +55,8 @@ mod digest;
 mod error;
 #[cfg(test)]
 mod fake;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod get;
 mod group;
 mod handover;
