@@ -63,7 +63,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The complete groups of a file. A last group that is still being written is left out.
+    /// The complete groups of a file, of those in `blocks`. The file's last group, if it is still being written, is left out.
     ///
     /// # Errors
     /// `Unsupported` for replicated or encrypted files and unknown policies, `Protocol` for groups that cannot be.
@@ -79,13 +79,12 @@ impl Group {
             return unsupported("a file outside encryption zones", "an encrypted one");
         }
         let policy = EcPolicy::of(policy)?;
-        let mut whole = &blocks.blocks[..];
-        if blocks.under_construction && !blocks.last_complete {
-            whole = &whole[..whole.len().saturating_sub(1)];
-        }
+        let last = blocks.last.as_ref().or(blocks.blocks.last()).map(|last| last.block.id);
+        let written = last.filter(|_| blocks.under_construction && !blocks.last_complete);
+        let whole = blocks.blocks.iter().filter(|located| Some(located.block.id) != written);
         let file_id = status.file_id.unwrap_or(0);
         let block_bytes = status.block_bytes.unwrap_or(0);
-        whole.iter().map(|block| Self::one(path, file_id, block_bytes, &policy, block)).collect()
+        whole.map(|block| Self::one(path, file_id, block_bytes, &policy, block)).collect()
     }
 
     fn one(
@@ -358,6 +357,23 @@ pub(crate) mod tests {
         assert_eq!(group.spare(), Some(0));
         assert_eq!(group.block(BlockIndex(4)).id as i64, -12);
         assert_eq!(self::group(3 << 19, &[4]).unwrap().spare(), None);
+    }
+
+    #[test]
+    fn of_an_open_file_only_the_group_that_is_being_written_is_left_out() {
+        let (status, mut blocks) = listed([]);
+        blocks.under_construction = true;
+        let count = |blocks: &LocatedBlocks| Group::of("/f", &status, blocks).unwrap().len();
+        assert_eq!(count(&blocks), 0, "it is the last one that was told");
+        // Only this group was asked for, and the file has another one after it.
+        let mut last = blocks.blocks[0].clone();
+        blocks.last = Some(last.clone());
+        assert_eq!(count(&blocks), 0);
+        last.block.id = -32i64 as u64;
+        blocks.last = Some(last);
+        assert_eq!(count(&blocks), 1);
+        (blocks.last, blocks.last_complete) = (None, true);
+        assert_eq!(count(&blocks), 1);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::digest::Running;
 use crate::proto::names::{BlockKey, DatanodeInfo, ExtendedBlock, Token};
-use crate::status::{SILENT_MS, name};
+use crate::status::{Heard, SILENT_MS, name};
 use crate::token::{READ, token, write_token};
 use crate::transfer::{BlockWriter, Looked, look_for};
 use crate::{Group, HdfsError, NameNode, objects, transfer_address};
@@ -48,7 +48,7 @@ pub(crate) enum Now {
     Changed(String),
 }
 
-/// Asks for the present state of a group.
+/// Asks for the present state of a group, and for nothing else of its file.
 ///
 /// # Errors
 /// Those of calls.
@@ -63,7 +63,9 @@ pub(crate) async fn refresh(namenode: &NameNode, group: &Group) -> Result<Now, H
         Ok(None) | Err(HdfsError::NotFound(_)) => return gone(),
         Err(error) => return Err(error),
     };
-    let located = match namenode.locations(&path).await {
+    // Only this group: a file may have thousands.
+    let range = group.offset..group.offset.saturating_add(group.layout.data_bytes.max(1));
+    let located = match namenode.locations_of(&path, range).await {
         Ok(located) => located,
         Err(HdfsError::NotFound(_)) => return gone(),
         Err(error) => return Err(error),
@@ -173,12 +175,12 @@ pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<Stri
     for node in holders() {
         *crowd.entry(node.location.as_deref().unwrap_or_default()).or_default() += 1;
     }
-    let newest = live.iter().filter_map(|node| node.last_update).max().unwrap_or(0);
+    let heard = Heard::of(live.iter());
     // A block as long as any of the group; HDFS itself wants some blocks' room.
     let room = group.block_bytes(BlockIndex(0)).saturating_mul(2);
     let fits = |node: &&DatanodeInfo| {
         node.in_service()
-            && newest - node.last_update.unwrap_or(0) < SILENT_MS
+            && heard.silence_ms(node) < SILENT_MS
             && node.remaining.unwrap_or(0) >= room
             && !held.contains(node.id.uuid.as_str())
             && !tried.contains(&node.id.uuid)
@@ -360,6 +362,27 @@ mod tests {
         live[1].last_update = Some(100_000);
         live[1].remaining = Some((2 << 20) - 1);
         assert_eq!(chosen(&live, &[]), None, "not a full one");
+    }
+
+    #[tokio::test]
+    async fn a_whole_group_of_an_open_file_is_the_same_as_long_as_it_is() {
+        use prost::Message as _;
+
+        use crate::group::tests::listed;
+        use crate::proto::names::{FileInfo, Locations};
+
+        // The NameNode is asked for this group alone, and another one of the file is being written.
+        let (status, mut blocks) = listed([]);
+        let group = Group::of("/f", &status, &blocks).unwrap().remove(0);
+        let mut last = blocks.blocks[0].clone();
+        last.block.id = -32i64 as u64;
+        (blocks.under_construction, blocks.last) = (true, Some(last));
+        let answers = [
+            ("getFileInfo", FileInfo { status: Some(status) }.encode_to_vec()),
+            ("getBlockLocations", Locations { blocks: Some(blocks) }.encode_to_vec()),
+        ];
+        let now = refresh(&crate::fake::namenode(&answers), &group).await.unwrap();
+        assert!(matches!(now, Now::Same(now) if now.id == group.id));
     }
 
     #[test]

@@ -55,6 +55,8 @@ mod digest;
 mod error;
 #[cfg(test)]
 mod fake;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod get;
 mod group;
 mod handover;
@@ -79,6 +81,7 @@ mod watch;
 mod window;
 
 pub use agents::{Agents, Coordinator};
+pub use beside::cluster_of;
 pub use blocks::{GroupBlocks, Source};
 pub use codec::{Codec, SERVICES, policies_xml};
 pub use credit::By;
@@ -89,7 +92,7 @@ pub use handover::HandedOver;
 pub use namenode::NameNode;
 pub use policy::EcPolicy;
 pub use repair::{Repaired, RepairedBlock, repair};
-pub use replica::Replica;
+pub use replica::{Directories, Replica};
 pub use status::{AtRisk, SILENT_MS, Status, status};
 pub use store::{DatanodeStore, HandOver};
 pub use verify::{BadGroup, Verified, verify};

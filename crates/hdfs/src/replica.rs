@@ -2,13 +2,15 @@
 //!
 //! `<directory>/current/<pool>/current/finalized/subdirA/subdirB/blk_<id>` with A and B from bits 16 to 20 and 8 to 12 of the id;
 //! `blk_<id>_<generation stamp>.meta`: version 1 (2 bytes), kind of checksum (1), bytes under one checksum (4), then the
-//! checksums, all big-endian. Directories are only read.
+//! checksums, all big-endian. Directories are only read. Of several pools, as the DataNodes of several NameNodes have them, only the one of
+//! the agent's cluster is read: ids of blocks are the same in all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kintsu_dag::{BlockId, BlockIndex};
 use kintsu_store::{BlockMeta, BlockRead, Digest, Generation, StoreError};
@@ -24,6 +26,67 @@ const META_HEAD: u64 = 7;
 /// The version of `.meta` files.
 const META_VERSION: u16 = 1;
 
+/// Whether the pool of this name is that of the agent's cluster.
+type IsMine = dyn Fn(&str) -> bool + Send + Sync;
+
+/// The directories of a DataNode.
+pub struct Directories {
+    paths: Vec<PathBuf>,
+    mine: Box<IsMine>,
+    /// Those, and folders in them, that could not be read at the last look.
+    failing: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Directories {
+    /// These (`dfs.datanode.data.dir`), of which the pools are read whose names are `mine`.
+    pub fn of(paths: Vec<PathBuf>, mine: impl Fn(&str) -> bool + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { paths, mine: Box::new(mine), failing: Mutex::default() })
+    }
+
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// The folder of the pool in one of them, if it is there. Beside pools there is a file VERSION.
+    fn pools_in(&self, directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
+        let mut all = listed(&directory.join("current"))?;
+        all.retain(|path| path.is_dir() && (self.mine)(&name_of(path)));
+        Ok(all)
+    }
+
+    /// The folders of the pool.
+    ///
+    /// # Errors
+    /// `Invalid` if one of the directories cannot be read.
+    fn pools(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let all: Result<Vec<_>, _> = self.paths.iter().map(|directory| self.pools_in(directory)).collect();
+        Ok(all?.concat())
+    }
+
+    /// The folders of the pool in the directories that can be read: one disk that fails does not make the others useless.
+    fn readable(&self) -> Vec<PathBuf> {
+        let pools = self.paths.iter().map(|directory| self.tell(directory, self.pools_in(directory)));
+        pools.flatten().flatten().collect()
+    }
+
+    /// What was read of a folder. That it cannot be read is logged, once until it can be again.
+    fn tell<T>(&self, folder: &Path, read: Result<T, StoreError>) -> Option<T> {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(read) => {
+                failing.remove(folder);
+                Some(read)
+            }
+            Err(error) => {
+                if failing.insert(folder.to_owned()) {
+                    tracing::warn!("blocks are looked for in the other directories: {error}");
+                }
+                None
+            }
+        }
+    }
+}
+
 /// An internal block open for reading. Every unit is compared with its checksum. Memory: the units of one call.
 pub struct Replica {
     meta: BlockMeta,
@@ -36,10 +99,10 @@ impl Replica {
     /// The block in one of these directories.
     ///
     /// # Errors
-    /// `NotFound`; `Stale` for another generation stamp; `Corrupt` for a file that was cut, by the number of its checksums and
-    /// the last of them, and for a `.meta` file without a head; `Invalid` for directories that cannot be read, and for `.meta`
-    /// files or checksums of another kind: the block may be as its DataNode wrote it.
-    pub fn open(directories: &[PathBuf], id: BlockId, generation: Generation) -> Result<Self, StoreError> {
+    /// `NotFound`, also if it is in a directory that cannot be read; `Stale` for another generation stamp; `Corrupt` for a file that was
+    /// cut, by the number of its checksums and the last of them, and for a `.meta` file without a head; `Invalid` for files that cannot
+    /// be read, and for `.meta` files or checksums of another kind: the block may be as its DataNode wrote it.
+    pub fn open(directories: &Directories, id: BlockId, generation: Generation) -> Result<Self, StoreError> {
         let Some((data, sums, stamp)) = find(directories, id)? else {
             return Err(StoreError::NotFound { id });
         };
@@ -134,9 +197,9 @@ impl BlockRead for Replica {
 }
 
 /// The files of a block, and its generation stamp.
-fn find(directories: &[PathBuf], id: BlockId) -> Result<Option<(PathBuf, PathBuf, u64)>, StoreError> {
+fn find(directories: &Directories, id: BlockId) -> Result<Option<(PathBuf, PathBuf, u64)>, StoreError> {
     let name = name(id);
-    for pool in pools(directories)? {
+    for pool in directories.readable() {
         let folder = finalized(&pool, id);
         let data = folder.join(&name);
         if !data.is_file() {
@@ -160,64 +223,71 @@ fn find(directories: &[PathBuf], id: BlockId) -> Result<Option<(PathBuf, PathBuf
 ///
 /// # Errors
 /// `Invalid` for directories that cannot be read.
-pub(crate) fn mate(directories: &[PathBuf], id: BlockId) -> Result<Option<BlockIndex>, StoreError> {
+pub(crate) fn mate(directories: &Directories, id: BlockId) -> Result<Option<BlockIndex>, StoreError> {
     if id.stripe.0 as i64 >= 0 {
         return Ok(None);
     }
     let mates = (0..MAX_BLOCKS as u8).map(BlockIndex).filter(|index| *index != id.index);
     let names: Vec<(BlockIndex, String)> =
         mates.map(|index| (index, name(BlockId { index, ..id }))).collect();
-    for pool in pools(directories)? {
+    for pool in directories.pools()? {
         for folder in [finalized(&pool, id), pool.join("current/rbw"), pool.join("current/tmp")] {
-            if let Some((index, _)) = names.iter().find(|(_, name)| folder.join(name).is_file()) {
-                return Ok(Some(*index));
+            for (index, name) in &names {
+                if is_there(&folder.join(name))? {
+                    return Ok(Some(*index));
+                }
             }
         }
     }
     Ok(None)
 }
 
-/// The internal blocks of groups of which the DataNode has others too, with their pools. Memory: the names in a few folders.
-///
-/// # Errors
-/// `Invalid` for directories that cannot be read.
-pub(crate) fn crowded(directories: &[PathBuf]) -> Result<BTreeSet<(String, u64)>, StoreError> {
+/// The internal blocks of groups of which the DataNode has others too, with their pools, in the directories that can be read. Memory: the
+/// names in a few folders.
+pub(crate) fn crowded(directories: &Directories) -> BTreeSet<(String, u64)> {
     let mut by_name: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for pool in pools(directories)? {
-        let name = pool.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        by_name.entry(name).or_default().push(pool);
+    for pool in directories.readable() {
+        by_name.entry(name_of(&pool)).or_default().push(pool);
     }
     let mut all = BTreeSet::new();
-    for (name, pools) in by_name {
+    for (name, mut pools) in by_name {
         // The blocks of a group are in folders of the same names.
         for (a, b) in (0..32).flat_map(|a| (0..32).map(move |b| (a, b))) {
             let mut groups: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-            for pool in &pools {
-                for path in listed(&subfolder(pool, a, b))? {
-                    let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
-                    let id = file.strip_prefix("blk_").and_then(|id| id.parse::<i64>().ok());
+            pools.retain(|pool| {
+                let folder = subfolder(pool, a, b);
+                let Some(paths) = directories.tell(&folder, listed(&folder)) else { return false };
+                for path in paths {
+                    let id = name_of(&path).strip_prefix("blk_").and_then(|id| id.parse::<i64>().ok());
                     if let Some(id) = id.filter(|id| *id < 0).map(|id| id as u64) {
                         groups.entry(id & !INDEX_BITS).or_default().insert(id);
                     }
                 }
-            }
+                true
+            });
             let crowds = groups.into_values().filter(|blocks| blocks.len() > 1).flatten();
             all.extend(crowds.map(|id| (name.clone(), id)));
         }
     }
-    Ok(all)
+    all
 }
 
 fn name(id: BlockId) -> String {
     format!("blk_{}", block_id(id))
 }
 
-/// The folders of block pools.
-fn pools(directories: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
-    let listed: Result<Vec<_>, _> =
-        directories.iter().map(|directory| listed(&directory.join("current"))).collect();
-    // Beside them there is a file VERSION.
-    Ok(listed?.concat().into_iter().filter(|path| path.is_dir()).collect())
+/// Whether there is a file. That a disk fails does not say that there is none.
+fn is_there(file: &Path) -> Result<bool, StoreError> {
+    match std::fs::metadata(file) {
+        Ok(found) => Ok(found.is_file()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(unreadable(file, &error)),
+    }
+}
+
+/// The last part of a path.
+fn name_of(path: &Path) -> String {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned()
 }
 
 /// Where a pool has a block, if it has it. It is the same for all blocks of a group.
@@ -289,11 +359,60 @@ mod tests {
 
     const CRC32C_OF_512: [u8; 7] = [0, 1, 2, 0, 0, 2, 0];
 
+    /// These directories, whatever pools are in them.
+    fn all(paths: &[PathBuf]) -> Arc<Directories> {
+        Directories::of(paths.to_vec(), |_| true)
+    }
+
+    #[test]
+    fn of_several_pools_only_the_own_one_is_read() {
+        let dir = written(&[1; 10], &CRC32C_OF_512);
+        // Another NameNode gave the same id, and one of the same group, to other blocks.
+        let other = dir.path().join("current/BP-0/current/finalized/subdir0/subdir0");
+        std::fs::create_dir_all(&other).unwrap();
+        for (name, bytes) in [("blk_-9223372036854775789", 99), ("blk_-9223372036854775788", 1)] {
+            std::fs::write(other.join(name), vec![7; bytes]).unwrap();
+            std::fs::write(other.join(format!("{name}_1001.meta")), CRC32C_OF_512).unwrap();
+        }
+        let paths = vec![dir.path().to_owned()];
+        let of = |pool: &'static str| Directories::of(paths.clone(), move |name| name == pool);
+        let file =
+            |pool| find(&of(pool), ID).unwrap().map(|(file, ..)| std::fs::metadata(file).unwrap().len());
+        assert_eq!((file("BP-0"), file("BP-1"), file("BP-2")), (Some(99), Some(10), None));
+        assert_eq!(mate(&of("BP-1"), ID).unwrap(), None);
+        assert_eq!(mate(&of("BP-0"), ID).unwrap(), Some(BlockIndex(4)));
+        assert_eq!((crowded(&of("BP-0")).len(), crowded(&of("BP-1")).len()), (2, 0));
+    }
+
+    #[test]
+    fn a_disk_that_fails_hides_no_blocks_of_the_others_but_nothing_is_handed_over() {
+        let dir = written(&[1; 10], &CRC32C_OF_512);
+        // As a directory that gives errors: it cannot be listed.
+        let failing = dir.path().join("failing");
+        std::fs::create_dir(&failing).unwrap();
+        std::fs::write(failing.join("current"), []).unwrap();
+        let directories = all(&[failing.clone(), dir.path().to_owned()]);
+        let told = || directories.failing.lock().unwrap().len();
+        assert!(Replica::open(&directories, ID, Generation(1001)).is_ok());
+        assert!(mate(&directories, ID).is_err(), "another block of the group may be there");
+        let second =
+            dir.path().join("current/BP-1/current/finalized/subdir0/subdir0/blk_-9223372036854775788");
+        std::fs::write(&second, []).unwrap();
+        assert_eq!((crowded(&directories).len(), told()), (2, 1));
+        // A folder in it.
+        std::fs::remove_file(failing.join("current")).unwrap();
+        std::fs::create_dir_all(failing.join("current/BP-1/current/finalized/subdir0")).unwrap();
+        std::fs::write(failing.join("current/BP-1/current/finalized/subdir0/subdir0"), []).unwrap();
+        assert!(Replica::open(&directories, ID, Generation(1001)).is_ok());
+        assert_eq!((crowded(&directories).len(), told()), (2, 1));
+        assert!(mate(&directories, ID).is_err());
+    }
+
     #[test]
     fn every_range_is_read_and_a_flipped_bit_is_found() {
         let bytes: Vec<u8> = (0..1300u32).map(|i| (i * 7) as u8).collect();
         let dir = written(&bytes, &CRC32C_OF_512);
-        let directories = [dir.path().to_owned()];
+        let directories = all(&[dir.path().to_owned()]);
         let mut replica = Replica::open(&directories, ID, Generation(1001)).unwrap();
         assert_eq!(replica.meta().len, 1300);
         for (from, to) in [(0, 1300), (511, 513), (1299, 1300), (600, 600), (512, 1024)] {
@@ -314,7 +433,7 @@ mod tests {
     #[test]
     fn another_block_of_the_group_is_found_though_it_is_only_coming() {
         let dir = written(&[1; 10], &CRC32C_OF_512);
-        let directories = [dir.path().to_owned()];
+        let directories = all(&[dir.path().to_owned()]);
         let of = |group: u64, index| BlockId { stripe: StripeId(group), index: BlockIndex(index) };
         assert_eq!(mate(&directories, ID).unwrap(), None);
         for index in [0, 4, 15] {
@@ -358,7 +477,7 @@ mod tests {
         put(&disks[0], "BP-1", 1_073_741_824);
         put(&disks[0], "BP-1", 1_073_741_825);
         assert_eq!(
-            crowded(&disks).unwrap(),
+            crowded(&all(&disks)),
             BTreeSet::new(),
             "other groups, other pools, blocks that are no groups"
         );
@@ -366,7 +485,7 @@ mod tests {
         put(&disks[0], "BP-1", group(5000));
         put(&disks[0], "BP-1", group(5000) + 8);
         let ids = [group(0), group(0) + 4, group(5000), group(5000) + 8];
-        assert_eq!(crowded(&disks).unwrap(), ids.map(|id| ("BP-1".to_owned(), id)).into());
+        assert_eq!(crowded(&all(&disks)), ids.map(|id| ("BP-1".to_owned(), id)).into());
     }
 
     #[test]
@@ -374,7 +493,7 @@ mod tests {
         let bytes: Vec<u8> = (0..1300u32).map(|i| (i * 7) as u8).collect();
         for len in [1299, 1025, 1024, 700, 0, 1301, 1537] {
             let dir = written(&bytes, &CRC32C_OF_512);
-            let directories = [dir.path().to_owned()];
+            let directories = all(&[dir.path().to_owned()]);
             let file = File::options().write(true).open(find(&directories, ID).unwrap().unwrap().0).unwrap();
             file.set_len(len).unwrap();
             let error = Replica::open(&directories, ID, Generation(1001)).err().unwrap();
@@ -382,15 +501,15 @@ mod tests {
         }
         for len in [1300, 1024, 0] {
             let dir = written(&bytes[..len], &CRC32C_OF_512);
-            let replica = Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).unwrap();
+            let replica = Replica::open(&all(&[dir.path().to_owned()]), ID, Generation(1001)).unwrap();
             assert_eq!((replica.meta().len, replica.bytes_read()), (len as u64, 0));
         }
         let dir = written(&[], &CRC32C_OF_512[..3]);
-        let error = Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).err().unwrap();
+        let error = Replica::open(&all(&[dir.path().to_owned()]), ID, Generation(1001)).err().unwrap();
         assert!(error.is_rot(), "the .meta file was cut: {error}");
         // An error of the disk, or a mount that is away, says nothing of the bytes.
         let dir = written(&bytes, &CRC32C_OF_512);
-        let directories = [dir.path().to_owned()];
+        let directories = all(&[dir.path().to_owned()]);
         let sums = find(&directories, ID).unwrap().unwrap().1;
         std::fs::remove_file(&sums).unwrap();
         std::fs::create_dir(&sums).unwrap();
@@ -401,7 +520,7 @@ mod tests {
     #[test]
     fn what_is_not_the_block_is_refused() {
         let dir = written(&[1; 10], &CRC32C_OF_512);
-        let directories = [dir.path().to_owned()];
+        let directories = all(&[dir.path().to_owned()]);
         let stale = Replica::open(&directories, ID, Generation(1002)).err().unwrap();
         assert!(matches!(stale, StoreError::Stale { got: Generation(1001), .. }), "{stale}");
         let other = BlockId { index: BlockIndex(4), ..ID };
@@ -411,10 +530,10 @@ mod tests {
         ));
         for head in [[0, 2, 2, 0, 0, 2, 0], [0, 1, 1, 0, 0, 2, 0], [0, 1, 2, 0, 0, 0, 0]] {
             let dir = written(&[1; 10], &head);
-            let error = Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).err().unwrap();
+            let error = Replica::open(&all(&[dir.path().to_owned()]), ID, Generation(1001)).err().unwrap();
             assert!(!error.is_rot(), "nothing is wrong with the block: {head:?}: {error}");
         }
-        let none = Replica::open(&[dir.path().join("none")], ID, Generation(1001));
+        let none = Replica::open(&all(&[dir.path().join("none")]), ID, Generation(1001));
         assert!(matches!(none, Err(StoreError::NotFound { .. })));
     }
 }

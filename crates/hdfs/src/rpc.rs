@@ -115,22 +115,7 @@ impl Connection {
         }
         let mut frame = vec![0; len as usize];
         self.stream.read_exact(&mut frame).await.map_err(|e| self.cut(e))?;
-        let mut rest = &frame[..];
-        let header = ResponseHeader::decode_length_delimited(&mut rest);
-        let header = header.map_err(|e| self.strange(&format!("a frame without a header ({e})")))?;
-        if header.status != 0 {
-            let first = header.message.unwrap_or_default();
-            let first = first.lines().next().unwrap_or_default().to_owned();
-            return Ok(Reply::Exception(header.exception.unwrap_or_default(), first));
-        }
-        if header.call_id != self.next as u32 {
-            return Err(
-                self.strange(&format!("an answer to call {} in place of {}", header.call_id, self.next))
-            );
-        }
-        let body = prost::decode_length_delimiter(&mut rest).ok().filter(|len| *len <= rest.len());
-        let body = body.ok_or_else(|| self.strange("an answer that is cut"))?;
-        Ok(Reply::Answer(rest[..body].to_vec()))
+        reply(&frame, self.next as u32).map_err(|got| self.strange(&got))
     }
 
     fn header(&self, call_id: i32) -> RequestHeader {
@@ -162,4 +147,25 @@ impl Connection {
             advice: "give the RPC port of the NameNode (the port of fs.defaultFS, often 8020 or 9000)",
         }
     }
+}
+
+/// The reply to a call in the frame that came.
+///
+/// # Errors
+/// What it is instead.
+pub(crate) fn reply(frame: &[u8], call: u32) -> Result<Reply, String> {
+    let mut rest = frame;
+    let header = ResponseHeader::decode_length_delimited(&mut rest);
+    let header = header.map_err(|e| format!("a frame without a header ({e})"))?;
+    if header.status != 0 {
+        let first = header.message.unwrap_or_default();
+        let first = first.lines().next().unwrap_or_default().to_owned();
+        return Ok(Reply::Exception(header.exception.unwrap_or_default(), first));
+    }
+    if header.call_id != call {
+        return Err(format!("an answer to call {} in place of {call}", header.call_id));
+    }
+    let body = prost::decode_length_delimiter(&mut rest).ok().filter(|len| *len <= rest.len());
+    let body = body.ok_or("an answer that is cut")?;
+    Ok(Reply::Answer(rest[..body].to_vec()))
 }

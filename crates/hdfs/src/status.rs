@@ -1,10 +1,11 @@
 //! What is at risk: groups with missing internal blocks, and groups with blocks on DataNodes that have gone silent.
 //!
 //! Everything comes from listings, so whoever may read the files may ask. Silence is measured on the NameNode's own
-//! clock: how much older the last heartbeat of a DataNode is than the newest one that was seen.
+//! clock ([`Heard`]): how much older the last heartbeat of a DataNode is than the newest one that was seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::proto::names::DatanodeInfo;
 use crate::walk::Walk;
 use crate::{Group, HdfsError, NameNode, notes};
 
@@ -91,22 +92,49 @@ pub async fn status(namenode: &NameNode, root: &str) -> Result<Status, HdfsError
 }
 
 /// The name of a DataNode in reports.
-pub(crate) fn name(datanode: &crate::proto::names::DatanodeInfo) -> String {
+pub(crate) fn name(datanode: &DatanodeInfo) -> String {
     format!("{}:{}", datanode.id.host, datanode.id.transfer_port)
+}
+
+/// When the NameNode last heard of any DataNode: by its clock that is never set, if it tells that, else by the time of day.
+pub(crate) struct Heard {
+    monotonic: bool,
+    newest: u64,
+}
+
+impl Heard {
+    /// By what it says of these DataNodes.
+    pub(crate) fn of<'a>(datanodes: impl Iterator<Item = &'a DatanodeInfo> + Clone) -> Self {
+        let monotonic = datanodes.clone().any(|node| node.last_update_monotonic.is_some_and(|at| at > 0));
+        let of_any = Self { monotonic, newest: 0 };
+        let newest = datanodes.map(|node| of_any.at(node)).max().unwrap_or(0);
+        Self { newest, ..of_any }
+    }
+
+    fn at(&self, datanode: &DatanodeInfo) -> u64 {
+        let at = if self.monotonic { datanode.last_update_monotonic } else { datanode.last_update };
+        at.unwrap_or(0)
+    }
+
+    /// For how many milliseconds it has not heard this one then.
+    pub(crate) fn silence_ms(&self, datanode: &DatanodeInfo) -> u64 {
+        self.newest.saturating_sub(self.at(datanode))
+    }
 }
 
 /// The silent DataNodes among the holders of these groups.
 pub(crate) fn silent(groups: &[Group]) -> BTreeMap<String, u64> {
-    let holders = || groups.iter().flat_map(|group| group.holders.values().flatten());
-    let heard = |holder: &crate::Holder| holder.datanode.last_update.unwrap_or(0);
-    let newest = holders().map(heard).max().unwrap_or(0);
-    let mut last: BTreeMap<String, u64> = BTreeMap::new();
-    for holder in holders() {
-        let at = last.entry(name(&holder.datanode)).or_default();
-        *at = heard(holder).max(*at);
+    let holders = groups.iter().flat_map(|group| group.holders.values().flatten());
+    let datanodes = holders.map(|holder| &holder.datanode);
+    let heard = Heard::of(datanodes.clone());
+    // Of several listings the newest counts.
+    let mut silences: BTreeMap<String, u64> = BTreeMap::new();
+    for datanode in datanodes {
+        let silence = silences.entry(name(datanode)).or_insert(u64::MAX);
+        *silence = heard.silence_ms(datanode).min(*silence);
     }
-    let ages = last.into_iter().map(|(node, at)| (node, newest - at));
-    ages.filter(|(_, age)| *age >= SILENT_MS).collect()
+    silences.retain(|_, silence| *silence >= SILENT_MS);
+    silences
 }
 
 fn at_risk(group: &Group, silent: &BTreeMap<String, u64>) -> Option<AtRisk> {
@@ -142,9 +170,29 @@ mod tests {
 
     use super::*;
     use crate::proto::names::{
-        DatanodeId, DatanodeInfo, ExtendedBlock, FileStatus, Listing, ListingPage, LocatedBlock,
-        LocatedBlocks, Policy,
+        DatanodeId, ExtendedBlock, FileStatus, Listing, ListingPage, LocatedBlock, LocatedBlocks, Policy,
     };
+
+    #[test]
+    fn silence_is_measured_by_the_clock_that_is_never_set() {
+        let datanode = |day, monotonic| DatanodeInfo {
+            last_update: day,
+            last_update_monotonic: monotonic,
+            ..DatanodeInfo::default()
+        };
+        let silences = |nodes: [DatanodeInfo; 2]| {
+            let heard = Heard::of(nodes.iter());
+            nodes.map(|node| heard.silence_ms(&node))
+        };
+        // The time of day was put back by an hour between the two heartbeats, and forward.
+        for day in [1, 7_200_000] {
+            let nodes = [datanode(Some(3_600_000), Some(5_000)), datanode(Some(day), Some(6_000))];
+            assert_eq!(silences(nodes), [1_000, 0]);
+        }
+        // 0 is what a NameNode says that never heard it, and one that does not tell.
+        assert_eq!(silences([datanode(Some(90), Some(0)), datanode(Some(50), None)]), [0, 40]);
+        assert_eq!(silences([datanode(Some(90), Some(0)), datanode(Some(50), Some(20_000))]), [20_000, 0]);
+    }
 
     #[tokio::test]
     async fn it_is_said_that_racks_do_not_count_where_hdfs_knows_none() {

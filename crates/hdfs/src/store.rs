@@ -19,7 +19,7 @@ use prost::Message as _;
 
 use crate::block_id;
 use crate::proto::names::{ExtendedBlock, Token};
-use crate::replica::{Replica, mate, unreadable};
+use crate::replica::{Directories, Replica, mate, unreadable};
 use crate::transfer::BlockWriter;
 
 /// What a label begins with that is an order.
@@ -59,16 +59,16 @@ impl HandOver {
 /// The blocks of one DataNode, and the blocks staged beside it.
 pub struct DatanodeStore {
     staged: FileStore,
-    directories: Vec<PathBuf>,
+    directories: Arc<Directories>,
 }
 
 impl DatanodeStore {
-    /// Beside a DataNode with these directories (`dfs.datanode.data.dir`); blocks are staged in `staged`.
+    /// Beside a DataNode with these directories; blocks are staged in `staged`.
     ///
     /// # Errors
     /// `Invalid` for directories that this user may not read.
-    pub fn new(staged: FileStore, directories: Vec<PathBuf>) -> Result<Arc<Self>, StoreError> {
-        for directory in &directories {
+    pub fn new(staged: FileStore, directories: Arc<Directories>) -> Result<Arc<Self>, StoreError> {
+        for directory in directories.paths() {
             let current = directory.join("current");
             std::fs::read_dir(&current).map_err(|error| unreadable(&current, &error))?;
         }
@@ -298,7 +298,8 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("blk_-9223372036854775789"), [1; 10]).unwrap();
         let staged = FileStore::open(&dir.path().join("staged")).unwrap();
-        let store = DatanodeStore::new(staged, vec![dir.path().join("data")]).unwrap();
+        let directories = Directories::of(vec![dir.path().join("data")], |_| true);
+        let store = DatanodeStore::new(staged, directories).unwrap();
         // Nobody listens there, so that what is tried fails in another way.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let datanode = listener.local_addr().unwrap().to_string();
@@ -320,7 +321,7 @@ mod tests {
         let (data, current) = (dir.path().join("data"), dir.path().join("data/current"));
         let open = || {
             let staged = FileStore::open(&dir.path().join("staged")).unwrap();
-            DatanodeStore::new(staged, vec![data.clone()])
+            DatanodeStore::new(staged, Directories::of(vec![data.clone()], |_| true))
         };
         let refused = |error: StoreError, parts: [&str; 2]| {
             let error = error.to_string();
@@ -335,7 +336,8 @@ mod tests {
         std::fs::write(&current, []).unwrap();
         let user = ["run the agent as the DataNode's user", "Not a directory"];
         let id = BlockId { stripe: StripeId(-16i64 as u64), index: BlockIndex(0) };
-        refused(store.open(id, Generation(1001)).err().unwrap(), user);
+        let label = HandOver { pool: "BP-1".into(), datanode: "127.0.0.1:1".into(), token: None }.label();
+        refused(store.create(id, Generation(1001), 10, 512, &label).err().unwrap(), user);
         drop(store);
         refused(open().err().unwrap(), user);
     }

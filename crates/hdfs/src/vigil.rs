@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::proto::names::DatanodeInfo;
-use crate::status::SILENT_MS;
+use crate::status::{Heard, SILENT_MS};
 use crate::{Group, HdfsError, NameNode};
 
 /// Pause between two looks.
@@ -108,9 +108,8 @@ pub(crate) fn address(datanode: &DatanodeInfo) -> String {
 
 /// For how long the NameNode has not heard each DataNode, when it last heard one.
 fn silences(live: &[DatanodeInfo]) -> impl Iterator<Item = (&DatanodeInfo, Duration)> {
-    let heard = |node: &DatanodeInfo| node.last_update.unwrap_or(0);
-    let newest = live.iter().map(heard).max().unwrap_or(0);
-    live.iter().map(move |node| (node, Duration::from_millis(newest - heard(node))))
+    let heard = Heard::of(live.iter());
+    live.iter().map(move |node| (node, Duration::from_millis(heard.silence_ms(node))))
 }
 
 /// Whether the NameNode still counts this DataNode as live, but has not heard it for so long.

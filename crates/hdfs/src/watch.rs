@@ -164,7 +164,7 @@ pub async fn watch(
 }
 
 impl Picture {
-    /// Asks once more for groups with losses.
+    /// Asks once more for groups with losses. What fails of one does not keep the others from being asked for; the first failure is returned.
     async fn renew(&mut self, namenode: &NameNode, gone: &Gone) -> Result<(), HdfsError> {
         let damaged = |group: &&Group| !lost(group, gone).is_empty();
         let mut damaged: Vec<Group> = self.groups.values().filter(damaged).cloned().collect();
@@ -173,13 +173,16 @@ impl Picture {
             damaged.sort_by_key(|group| self.first_lost(group.id));
             damaged.truncate(MOST_ASKED);
         }
+        let mut done = Ok(());
         for group in damaged {
-            match refresh(namenode, &group).await? {
-                Now::Same(now) => _ = self.groups.insert(now.id, *now),
-                Now::Changed(_) => _ = self.groups.remove(&group.id),
+            match refresh(namenode, &group).await {
+                Ok(Now::Same(now)) => _ = self.groups.insert(now.id, *now),
+                Ok(Now::Changed(_)) => _ = self.groups.remove(&group.id),
+                Err(error) if error.no_namenode() => return Err(error),
+                Err(error) => done = done.and(Err(error)),
             }
         }
-        Ok(())
+        done
     }
 
     fn first_lost(&self, group: u64) -> Option<Instant> {

@@ -98,7 +98,7 @@ fn seen(
         (memory.live.clone(), memory.gone.clone(), memory.bad(group.id))
     };
     let topology = scene::topology(members, &live, &gone);
-    let mut view = scene::damaged(group, &[], members, &topology, &BTreeSet::new()).view;
+    let mut view = scene::damaged(group, &[], members, &topology, &BTreeSet::new(), &[]).view;
     let homes = bad.into_iter().map(|index| (index, None));
     for (index, home) in homes.chain([(staged.held.id.index, Some(staged.node))]) {
         set_home(&mut view, index, home);

@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use super::{Event, Shared};
 use crate::handover::{Now, found, free_of, refresh, target};
 use crate::objects::carry;
 use crate::proto::names::DatanodeInfo;
-use crate::replica::crowded;
+use crate::replica::{Directories, crowded};
 use crate::vigil::address;
 use crate::{Coordinator, Group, HdfsError};
 
@@ -33,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// A pause is at least so many times as long as the look before it.
 const PAUSE_PER_LOOK: u32 = 30;
 
-/// Most blocks that are told at once. The others are told later.
+/// Most blocks that are told at once. The others have their turn in later looks.
 const MOST_TOLD: usize = 1024;
 
 /// Several blocks of a group on one DataNode, by the word of its agent.
@@ -44,44 +43,48 @@ pub(super) struct Crowd {
 }
 
 /// Tells the coordinator, again and again, which blocks of groups share this DataNode with others of theirs. The directories are those of the
-/// DataNode (`dfs.datanode.data.dir`).
+/// DataNode.
 pub async fn tell_crowds(
-    directories: Vec<PathBuf>,
+    directories: Arc<Directories>,
     datanode: String,
     coordinator: Coordinator,
 ) -> Infallible {
-    let mut before = BTreeSet::new();
+    let (mut before, mut last) = (BTreeSet::new(), None);
     loop {
         let began = Instant::now();
         let looking = directories.clone();
         let found = tokio::task::spawn_blocking(move || crowded(&looking)).await;
         let took = began.elapsed();
         match found {
-            Ok(Ok(found)) => {
-                for crowds in lasting(&datanode, &before, &found) {
+            Ok(found) => {
+                for crowds in lasting(&datanode, &before, &found, &mut last) {
                     if let Err(error) = coordinator.tell(crowds).await {
                         tracing::debug!("several blocks of a group on {datanode}: {error}");
                     }
                 }
                 before = found;
             }
-            Ok(Err(error)) => tracing::warn!("looking for several blocks of a group: {error}"),
             Err(error) => tracing::warn!("looking for several blocks of a group: {error}"),
         }
         tokio::time::sleep(PAUSE.max(took * PAUSE_PER_LOOK)).await;
     }
 }
 
-/// What was found twice, a message for each pool.
+/// What was found twice, a message for each pool. Of more than can be told those come first that follow the `last` one that was told.
 fn lasting(
     datanode: &str,
     before: &BTreeSet<(String, u64)>,
     found: &BTreeSet<(String, u64)>,
+    last: &mut Option<(String, u64)>,
 ) -> Vec<CrowdsBeside> {
+    let twice: Vec<&(String, u64)> = before.intersection(found).collect();
+    let first = twice.partition_point(|block| last.as_ref().is_some_and(|last| *block <= last));
+    let in_turn = twice[first..].iter().chain(&twice[..first]).take(MOST_TOLD);
     let mut pools: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    for (pool, id) in before.intersection(found).take(MOST_TOLD) {
+    for (pool, id) in in_turn.clone().copied() {
         pools.entry(pool).or_default().push(*id);
     }
+    *last = in_turn.last().map(|block| (*block).clone());
     let message = |(pool, blocks): (&str, _)| CrowdsBeside {
         beside: datanode.to_owned(),
         pool: pool.to_owned(),
@@ -94,7 +97,7 @@ fn lasting(
 pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     for (group, crowd) in shared.memory().crowds_due(shared.config.at_once) {
         let shared = shared.clone();
-        work.spawn(async move { shared.work_on(&group, one(&shared, &group, &crowd)).await });
+        work.spawn(async move { shared.work_on(group.id, &group, one(&shared, &group, &crowd)).await });
     }
 }
 
@@ -166,12 +169,45 @@ mod tests {
             all(&[("BP-1", 16), ("BP-1", 17), ("BP-1", 32), ("BP-1", 33), ("BP-2", 16), ("BP-2", 18)]);
         let found =
             all(&[("BP-1", 16), ("BP-1", 17), ("BP-1", 48), ("BP-1", 49), ("BP-2", 16), ("BP-2", 18)]);
-        let told = lasting("10.0.0.1:1", &before, &found);
+        let told = lasting("10.0.0.1:1", &before, &found, &mut None);
         let told: Vec<_> =
             told.into_iter().map(|crowds| (crowds.beside, crowds.pool, crowds.blocks)).collect();
         let at = || "10.0.0.1:1".to_owned();
         assert_eq!(told, [(at(), "BP-1".into(), vec![16, 17]), (at(), "BP-2".into(), vec![16, 18])]);
-        assert!(lasting("10.0.0.1:1", &BTreeSet::new(), &found).is_empty());
+        assert!(lasting("10.0.0.1:1", &BTreeSet::new(), &found, &mut None).is_empty());
+    }
+
+    #[test]
+    fn of_more_than_can_be_told_each_has_its_turn() {
+        let found: BTreeSet<(String, u64)> =
+            (0..MOST_TOLD as u64 + 10).map(|id| ("BP-1".to_owned(), id)).collect();
+        let mut last = None;
+        let mut told = |found: &BTreeSet<(String, u64)>| {
+            let messages = lasting("10.0.0.1:1", found, found, &mut last);
+            messages.into_iter().flat_map(|crowds| crowds.blocks).collect::<Vec<_>>()
+        };
+        let most = MOST_TOLD as u64;
+        assert_eq!(told(&found), (0..most).collect::<Vec<_>>());
+        let second = told(&found);
+        assert_eq!(second.len(), MOST_TOLD);
+        assert_eq!(
+            second[..11],
+            [
+                most,
+                most + 1,
+                most + 2,
+                most + 3,
+                most + 4,
+                most + 5,
+                most + 6,
+                most + 7,
+                most + 8,
+                most + 9,
+                0
+            ]
+        );
+        assert_eq!(told(&found)[0], most - 10);
+        assert_eq!(told(&found.into_iter().take(2).collect()), [0, 1]);
     }
 
     #[test]

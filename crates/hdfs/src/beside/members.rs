@@ -29,6 +29,9 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 /// An agent that was not heard for this long takes no part in repairs.
 const DEAD_AFTER: Duration = Duration::from_secs(3);
 
+/// What is staged on an agent that was not heard for this long is rebuilt elsewhere. Before that it may only be restarting.
+const KEPT_FOR: Duration = Duration::from_secs(30);
+
 /// Blocks that were brought into HDFS are remembered up to this number. Whoever watches asks every second.
 const MOST_COUNTED: usize = 1024;
 
@@ -53,6 +56,20 @@ pub(crate) struct Staged {
     pub held: HeldBlock,
 }
 
+/// Staged blocks. The same block may be staged on two agents: one was away when it was rebuilt, and came back.
+pub(crate) type AllStaged = BTreeMap<(BlockId, NodeId), Staged>;
+
+impl Staged {
+    fn key(&self) -> (BlockId, NodeId) {
+        (self.held.id, self.node)
+    }
+}
+
+/// The agents on which a block is staged.
+pub(crate) fn nodes_with(staged: &AllStaged, id: BlockId) -> impl Iterator<Item = NodeId> {
+    staged.range((id, NodeId(0))..=(id, NodeId(u32::MAX))).map(|((_, node), _)| *node)
+}
+
 /// All agents.
 pub(crate) struct Members {
     cluster: ClusterId,
@@ -64,7 +81,9 @@ pub(crate) struct Members {
 #[derive(Default)]
 struct Table {
     members: BTreeMap<NodeId, Member>,
-    staged: BTreeMap<BlockId, Staged>,
+    staged: AllStaged,
+    /// Staged blocks that their agents cannot read, and the agents.
+    unreadable: Vec<(BlockId, NodeId)>,
     /// The last blocks that were brought into HDFS: their ids there, and the DataNodes.
     counted: VecDeque<(u64, String, Instant)>,
 }
@@ -94,19 +113,33 @@ impl Members {
         alive
     }
 
-    /// The staged blocks.
-    pub(crate) fn staged(&self) -> BTreeMap<BlockId, Staged> {
+    /// The staged blocks, also those of agents that are away.
+    pub(crate) fn staged(&self) -> AllStaged {
         self.table().staged.clone()
+    }
+
+    /// The staged blocks that need not be rebuilt: those of agents that were heard lately.
+    pub(crate) fn kept(&self) -> AllStaged {
+        let table = self.table();
+        let heard = |node| table.members.get(&node).is_some_and(|member| member.heard.elapsed() < KEPT_FOR);
+        let kept = table.staged.iter().filter(|((_, node), _)| heard(*node));
+        kept.map(|(key, staged)| (*key, staged.clone())).collect()
+    }
+
+    /// Takes the staged blocks of agents that are alive, which these cannot read.
+    pub(crate) fn take_unreadable(&self, alive: &BTreeMap<NodeId, Member>) -> Vec<(BlockId, NodeId)> {
+        let all = &mut self.table().unreadable;
+        all.extract_if(.., |(_, node)| alive.contains_key(node)).collect()
     }
 
     /// Whether this block is still staged.
     pub(crate) fn is_staged(&self, staged: &Staged) -> bool {
-        self.table().staged.get(&staged.held.id) == Some(staged)
+        self.table().staged.get(&staged.key()) == Some(staged)
     }
 
     /// A block was staged.
     pub(crate) fn stage(&self, staged: Staged) {
-        self.table().staged.insert(staged.held.id, staged);
+        self.table().staged.insert(staged.key(), staged);
     }
 
     /// A staged block was brought into HDFS: its id there, and the DataNode.
@@ -129,13 +162,13 @@ impl Members {
     }
 
     /// A block is staged no longer.
-    pub(crate) fn unstage(&self, id: BlockId) {
-        self.table().staged.remove(&id);
+    pub(crate) fn unstage(&self, staged: &Staged) {
+        self.table().staged.remove(&staged.key());
     }
 }
 
 /// The id of the agents' cluster beside an HDFS with this block pool.
-pub(crate) fn cluster_of(pool: &str) -> ClusterId {
+pub fn cluster_of(pool: &str) -> ClusterId {
     let mut id = [0; 16];
     id.copy_from_slice(&Sha1::digest(pool.as_bytes())[..16]);
     ClusterId(id)
@@ -181,6 +214,7 @@ impl Membership for Members {
         let member = Member { datanode: name, control, data, protocol, incarnation, heard };
         table.members.insert(node, member);
         table.staged.retain(|_, staged| staged.node != node);
+        table.unreadable.retain(|(_, other)| *other != node);
         let heartbeat_ms = HEARTBEAT.as_millis() as u64;
         Ok(Response::new(Registered {
             node,
@@ -195,8 +229,10 @@ impl Membership for Members {
     async fn report_blocks(&self, request: Request<BlockPage>) -> Result<Response<Done>, Status> {
         let page = request.into_inner();
         let mut table = self.table();
+        table.unreadable.extend(page.damaged.iter().map(|bad| (bad.id, page.node)));
         for held in page.blocks {
-            table.staged.insert(held.id, Staged { node: page.node, held });
+            let staged = Staged { node: page.node, held };
+            table.staged.insert(staged.key(), staged);
         }
         Ok(Response::new(Done {}))
     }
@@ -221,5 +257,91 @@ impl Membership for Members {
 
     async fn backup(&self, _: Request<Backup>) -> Result<Response<Self::BackupStream>, Status> {
         Err(Status::unimplemented("beside an HDFS there are no metadata but those of the NameNode"))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use kintsu_dag::{BlockIndex, RackId, StripeId};
+    use kintsu_wire::FolderId;
+    use kintsu_wire::message::FaultKind;
+
+    use super::*;
+
+    /// An agent beside this DataNode registers.
+    pub(crate) async fn register(members: &Members, datanode: &str, incarnation: u64) -> NodeId {
+        let at = "10.0.0.1:7401".parse().unwrap();
+        let register = Register {
+            node: None,
+            name: Some(datanode.into()),
+            rack: RackId(0),
+            rack_name: None,
+            control: at,
+            data: at,
+            dir: String::new(),
+            incarnation,
+            cluster: None,
+            folder: FolderId([0; 16]),
+            seen: None,
+            blocks: 0,
+            next_stripe: 0,
+            replace: false,
+            moved: false,
+            protocol: 0,
+        };
+        members.register(Request::new(register)).await.unwrap().into_inner().node
+    }
+
+    pub(crate) fn staged(group: u64, index: u8, node: NodeId) -> Staged {
+        let id = BlockId { stripe: StripeId(group), index: BlockIndex(index) };
+        Staged { node, held: HeldBlock { id, generation: 1001, len: 7, digest: [index; 16] } }
+    }
+
+    /// The agent tells what it has.
+    async fn report(members: &Members, node: NodeId, blocks: Vec<HeldBlock>, damaged: Vec<BadBlock>) {
+        let (incarnation, number, upto) = (0, 0, None);
+        let (aside, labels) = (Vec::new(), Vec::new());
+        let page = BlockPage { node, incarnation, number, upto, blocks, damaged, aside, labels };
+        members.report_blocks(Request::new(page)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_staged_on_an_agent_that_is_away_for_long_is_kept_no_more_and_may_be_staged_twice() {
+        let members = Members::of("BP", Speaks::default());
+        let a = register(&members, "10.0.0.1:1", 11).await;
+        let b = register(&members, "10.0.0.1:2", 12).await;
+        let first = staged(16, 2, a);
+        members.stage(first.clone());
+        let away = |by| members.table().members.get_mut(&a).unwrap().heard -= by;
+        away(DEAD_AFTER);
+        assert!(!members.alive().contains_key(&a));
+        assert_eq!(members.kept().len(), 1, "it may only be restarting");
+        away(KEPT_FOR);
+        assert!(members.kept().is_empty() && members.is_staged(&first));
+        let second = staged(16, 2, b);
+        members.stage(second.clone());
+        assert_eq!(nodes_with(&members.kept(), first.held.id).collect::<Vec<_>>(), [b]);
+        // It comes back, and tells what it has.
+        register(&members, "10.0.0.1:1", 13).await;
+        assert!(!members.is_staged(&first) && members.is_staged(&second));
+        report(&members, a, vec![first.held.clone()], Vec::new()).await;
+        assert_eq!(nodes_with(&members.kept(), first.held.id).count(), 2);
+        members.unstage(&second);
+        assert!(members.is_staged(&first) && !members.is_staged(&second));
+    }
+    #[tokio::test]
+    async fn a_staged_block_that_its_agent_cannot_read_is_not_staged_and_is_taken_once_to_be_deleted() {
+        let members = Members::of("BP", Speaks::default());
+        let node = register(&members, "10.0.0.1:1", 11).await;
+        let id = staged(16, 2, node).held.id;
+        let bad = || BadBlock { id, node, kind: FaultKind::Corrupt, detail: "its header is rotten".into() };
+        report(&members, node, Vec::new(), vec![bad()]).await;
+        assert!(members.staged().is_empty());
+        assert!(members.take_unreadable(&BTreeMap::new()).is_empty(), "nobody could be asked");
+        assert_eq!(members.take_unreadable(&members.alive()), [(id, node)]);
+        assert!(members.take_unreadable(&members.alive()).is_empty());
+        report(&members, node, Vec::new(), vec![bad()]).await;
+        register(&members, "10.0.0.1:1", 11).await;
+        assert!(members.take_unreadable(&members.alive()).is_empty(), "it tells again what it has");
     }
 }

@@ -7,17 +7,17 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use tokio::time::Instant;
 
 use super::crowded::Crowd;
-use super::members::Staged;
+use super::members::{AllStaged, Staged};
 use crate::Group;
 use crate::group::INDEX_BITS;
 use crate::proto::names::DatanodeInfo;
 use crate::vigil::{Gone, address, there};
 
-/// A group whose repair failed is left alone for this long. A copy that was found damaged once is looked at again after it: what
+/// A group in which something failed is left alone for this long; one that could not be rebuilt, for twice as long each time. A copy that was found damaged once is looked at again after it: what
 /// passes has passed then.
 const REST: Duration = Duration::from_secs(5);
 
-/// So is a group in which something is wrong, and nobody can tell what. An unreadable block, and a node that did not bring a
+/// So is a group in which something is wrong, and nobody can tell what; and this is the longest that one is left alone that cannot be rebuilt. An unreadable block, and a node that did not bring a
 /// block into HDFS, are not tried again for this long. A copy that is surely damaged is looked at again so often.
 const LONG_REST: Duration = Duration::from_secs(60);
 
@@ -37,8 +37,15 @@ pub(super) struct Memory {
     by_block: BTreeMap<BlockId, u64>,
     /// Whether there was a scan.
     pub scanned: bool,
-    /// Groups that are worked on.
-    pub busy: BTreeSet<u64>,
+    /// Groups that are worked on, and how.
+    busy: BTreeMap<u64, Work>,
+    /// When staged blocks were last worked on, as a number that grows.
+    turns: BTreeMap<(BlockId, NodeId), u64>,
+    turn: u64,
+    /// How often groups could not be rebuilt, one time after the other.
+    failures: BTreeMap<u64, u32>,
+    /// The agents that could help when something was last rebuilt.
+    helpers: BTreeSet<NodeId>,
     /// Groups that are left alone, and until when.
     resting: BTreeMap<u64, Instant>,
     /// Nodes that did not bring a block of a group into HDFS, or failed at it.
@@ -51,6 +58,17 @@ pub(super) struct Memory {
     compared: BTreeMap<BlockId, Comparison>,
     /// The blocks of groups on DataNodes that have several, by the words of agents; until somebody looks.
     crowds: BTreeMap<(u64, String), BTreeSet<BlockIndex>>,
+}
+
+/// What is done with a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// It is rebuilt.
+    Rebuild,
+    /// A staged block is judged, compared or handed over.
+    Settle,
+    /// A block of it is moved.
+    Move,
 }
 
 /// What is known of a damaged copy.
@@ -104,8 +122,9 @@ impl Memory {
         self.resting.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);
         self.bad.retain(|_, until| *until > now);
-        let Self { groups, crowds, .. } = self;
+        let Self { groups, crowds, failures, .. } = self;
         crowds.retain(|(group, _), _| groups.contains_key(group));
+        failures.retain(|group, _| groups.contains_key(group));
         self.forget_damage();
     }
 
@@ -121,6 +140,72 @@ impl Memory {
             copies.retain(|at, damage| listed.contains(at) && damage.seen.elapsed() < kept(damage));
             !copies.is_empty()
         });
+    }
+
+    /// From now on a group is worked on in this way, if nobody works on it. Whether that is so.
+    pub fn take(&mut self, group: u64, work: Work) -> bool {
+        let free = !self.busy.contains_key(&group);
+        if free {
+            self.busy.insert(group, work);
+        }
+        free
+    }
+
+    /// Whether somebody works on a group.
+    pub fn is_busy(&self, group: u64) -> bool {
+        self.busy.contains_key(&group)
+    }
+
+    /// Nobody works on it any more.
+    pub fn free(&mut self, group: u64) {
+        self.busy.remove(&group);
+    }
+
+    /// How many further groups may be worked on in this way, if so many may be at once.
+    pub fn room(&self, work: Work, at_once: usize) -> usize {
+        at_once.saturating_sub(self.busy.values().filter(|other| **other == work).count())
+    }
+
+    /// The staged blocks in the order in which it is their turn: first those on which nobody worked for longest.
+    pub fn in_turn(&mut self, all: AllStaged) -> Vec<Staged> {
+        self.turns.retain(|key, _| all.contains_key(key));
+        let mut ordered: Vec<_> = all.into_iter().collect();
+        ordered.sort_by_key(|(key, _)| self.turns.get(key).copied().unwrap_or(0));
+        ordered.into_iter().map(|(_, staged)| staged).collect()
+    }
+
+    /// Somebody works on this one now.
+    pub fn had_turn(&mut self, staged: &Staged) {
+        self.turn += 1;
+        self.turns.insert((staged.held.id, staged.node), self.turn);
+    }
+
+    /// A group could not be rebuilt. It is left alone for longer each time.
+    pub fn not_rebuilt(&mut self, group: u64) {
+        let failures = self.failures.entry(group).or_default();
+        *failures = failures.saturating_add(1);
+        let rest = REST.saturating_mul(1 << (*failures - 1).min(8)).min(LONG_REST);
+        self.leave(group, rest);
+    }
+
+    /// It was.
+    pub fn rebuilt(&mut self, group: u64) {
+        self.failures.remove(&group);
+    }
+
+    /// How often it could not be rebuilt, one time after the other.
+    pub fn failures(&self, group: u64) -> usize {
+        self.failures.get(&group).map_or(0, |failures| *failures as usize)
+    }
+
+    /// These agents can help now. With a new one what could not be rebuilt is tried again.
+    pub fn help(&mut self, nodes: BTreeSet<NodeId>) {
+        if !nodes.is_subset(&self.helpers) {
+            for group in std::mem::take(&mut self.failures).into_keys() {
+                self.resting.remove(&group);
+            }
+        }
+        self.helpers = nodes;
     }
 
     /// The group is left alone for a while.
@@ -262,9 +347,9 @@ impl Memory {
         }
     }
 
-    /// Takes such DataNodes of groups that nobody works on, at most so many; their groups are busy then.
-    pub fn crowds_due(&mut self, most: usize) -> Vec<(Group, Crowd)> {
-        let mut due = Vec::new();
+    /// Takes such DataNodes of groups that nobody works on, as long as no more than so many are worked on; their groups are busy then.
+    pub fn crowds_due(&mut self, at_once: usize) -> Vec<(Group, Crowd)> {
+        let (most, mut due) = (self.room(Work::Move, at_once), Vec::new());
         let all: Vec<(u64, String)> = self.crowds.keys().cloned().collect();
         for (id, datanode) in all {
             if due.len() == most {
@@ -272,7 +357,7 @@ impl Memory {
             }
             let Some(group) = self.groups.get(&id).cloned() else { continue };
             if !self.rests(id)
-                && self.busy.insert(id)
+                && self.take(id, Work::Move)
                 && let Some(blocks) = self.crowds.remove(&(id, datanode.clone()))
             {
                 due.push((group, Crowd { datanode, blocks }));
@@ -292,14 +377,14 @@ fn block(group: u64, index: BlockIndex) -> BlockId {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use kintsu_wire::message::HeldBlock;
 
     use super::*;
     use crate::group::tests::{datanode, held};
 
     /// As if so much time had passed.
-    fn later(memory: &mut Memory, by: Duration) {
+    pub(crate) fn later(memory: &mut Memory, by: Duration) {
         let Memory { resting, barred, bad, damaged, .. } = memory;
         let all = resting.values_mut().chain(barred.values_mut()).chain(bad.values_mut());
         let damages = damaged.values_mut().flat_map(BTreeMap::values_mut);
@@ -411,15 +496,80 @@ mod tests {
         memory.crowded(&group.pool, "10.0.0.1:1", &[group.id - 16, group.id - 15]);
         assert!(memory.crowds_due(9).is_empty(), "no groups of files here");
         memory.crowded(&group.pool, "10.0.0.1:1", &two);
-        memory.busy.insert(group.id);
+        memory.take(group.id, Work::Rebuild);
         assert!(memory.crowds_due(9).is_empty() && memory.crowds_due(0).is_empty());
-        memory.busy.clear();
+        memory.free(group.id);
         let due = memory.crowds_due(9).remove(0).1;
         assert_eq!(due, Crowd { datanode: "10.0.0.1:1".into(), blocks: [0, 3].map(BlockIndex).into() });
-        assert!(memory.busy.contains(&group.id) && memory.crowds_due(9).is_empty());
+        assert!(memory.is_busy(group.id) && memory.crowds_due(9).is_empty());
         memory.crowded(&group.pool, "10.0.0.1:1", &two);
         memory.list(BTreeMap::new());
         assert!(memory.crowds.is_empty(), "its file was deleted");
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_rebuilt_rests_longer_each_time_until_another_agent_can_help() {
+        let (mut memory, group) = (Memory::default(), group_of(&[]));
+        memory.list([(group.id, group.clone())].into());
+        let rests = |memory: &mut Memory| {
+            memory.not_rebuilt(group.id);
+            let second = Duration::from_secs(1);
+            (1..=99).find(|_| {
+                later(memory, second);
+                !memory.rests(group.id)
+            })
+        };
+        memory.help([NodeId(1), NodeId(2)].into());
+        for seconds in [5, 10, 20, 40, 60, 60] {
+            assert_eq!(rests(&mut memory), Some(seconds));
+        }
+        memory.not_rebuilt(group.id);
+        memory.help([NodeId(1)].into());
+        assert!(memory.rests(group.id) && memory.failures(group.id) == 7);
+        memory.help([NodeId(1), NodeId(3)].into());
+        assert!(!memory.rests(group.id), "what lacked may be there now");
+        assert_eq!(rests(&mut memory), Some(5));
+        memory.rebuilt(group.id);
+        assert_eq!(rests(&mut memory), Some(5));
+        memory.list(BTreeMap::new());
+        assert_eq!(memory.failures(group.id), 0, "its file was deleted");
+    }
+
+    #[test]
+    fn staged_blocks_have_their_turns_also_if_their_groups_are_busy_at_times() {
+        let staged = |group: u64, index: u8| {
+            let held =
+                HeldBlock { id: block(group, BlockIndex(index)), generation: 1001, len: 7, digest: [0; 16] };
+            Staged { node: NodeId(1), held }
+        };
+        let all: AllStaged = [staged(16, 0), staged(16, 2), staged(32, 1)]
+            .map(|staged| ((staged.held.id, staged.node), staged))
+            .into();
+        let mut memory = Memory::default();
+        let mut met = BTreeSet::new();
+        for _ in 0..2 {
+            for staged in memory.in_turn(all.clone()) {
+                if memory.take(staged.held.id.stripe.0, Work::Settle) {
+                    memory.had_turn(&staged);
+                    met.insert(staged.held.id);
+                }
+            }
+            memory.free(16);
+            memory.free(32);
+        }
+        assert_eq!(met.len(), 3, "the second one of a group had its turn too");
+        assert!(memory.in_turn(AllStaged::new()).is_empty() && memory.turns.is_empty());
+    }
+
+    #[test]
+    fn one_kind_of_work_leaves_its_room_to_the_others() {
+        let mut memory = Memory::default();
+        assert!(memory.take(16, Work::Settle) && !memory.take(16, Work::Rebuild));
+        assert!(memory.take(32, Work::Move));
+        let rooms = [Work::Rebuild, Work::Settle, Work::Move].map(|work| memory.room(work, 1));
+        assert_eq!(rooms, [1, 0, 0]);
+        memory.free(16);
+        assert!(memory.take(16, Work::Rebuild) && memory.room(Work::Rebuild, 1) == 0);
     }
 
     #[test]

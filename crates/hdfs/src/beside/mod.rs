@@ -45,7 +45,7 @@ use readers::Readers;
 use unlisted::Unlisted;
 
 pub use crowded::tell_crowds;
-pub(crate) use members::cluster_of;
+pub use members::cluster_of;
 
 /// After a start agents get this long to register and to tell what is staged, before anything is rebuilt.
 const AGENTS_COME: Duration = Duration::from_secs(5);
@@ -197,12 +197,17 @@ impl Shared {
 
     /// Does this with a group that counts as busy, until the coordinator ends; then the group is free. If it fails, that is told, and the
     /// group rests.
-    async fn work_on(&self, group: &Group, doing: impl Future<Output = Result<(), HdfsError>>) {
+    async fn work_on(
+        &self,
+        group: u64,
+        what: &(dyn std::fmt::Display + Sync),
+        doing: impl Future<Output = Result<(), HdfsError>>,
+    ) {
         let done = self.end.run_until_cancelled(doing).await;
-        self.memory().busy.remove(&group.id);
+        self.memory().free(group);
         if let Some(Err(error)) = done {
-            self.memory().rest(group.id);
-            self.failed(group, error).await;
+            self.memory().rest(group);
+            self.failed(what, error).await;
         }
     }
 }
@@ -342,4 +347,36 @@ async fn look(shared: &Arc<Shared>, vigil: &mut Vigil) -> Result<(), HdfsError> 
         shared.tell(Event::Back { datanode }).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_wire::version::Speaks;
+
+    use super::*;
+
+    /// What the parts of a coordinator share beside this NameNode, and what happens. Nobody listens for agents.
+    pub(super) fn shared(namenode: NameNode) -> (Arc<Shared>, mpsc::Receiver<Event>) {
+        let (events, happens) = mpsc::channel(64);
+        let config = Beside {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            token: None,
+            trusted: None,
+            method: Method::Auto,
+            root: "/".into(),
+            scan: Duration::from_secs(60),
+            at_once: 8,
+            report_after: None,
+        };
+        let shared = Shared {
+            namenode,
+            config,
+            members: Arc::new(Members::of("BP", Speaks::default())),
+            conductor: Conductor::new(Credentials::of(None, None).unwrap()),
+            events,
+            end: CancellationToken::new(),
+            memory: Mutex::default(),
+        };
+        (Arc::new(shared), happens)
+    }
 }

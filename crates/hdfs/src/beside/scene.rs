@@ -33,14 +33,15 @@ fn rack(node: &DatanodeInfo) -> &str {
     node.location.as_deref().unwrap_or_default()
 }
 
-/// A group with lost indices as planners take it. Barred are the nodes of DataNodes with any index of the group, and
-/// those in `barred`.
+/// A group with lost indices as planners take it. Staged blocks in `staged` are read like stored ones. Barred are the nodes of
+/// DataNodes with any index of the group, and those in `barred`.
 pub(crate) fn damaged(
     group: &Group,
     lost: &[BlockIndex],
     members: &BTreeMap<NodeId, Member>,
     topology: &Topology,
     barred: &BTreeSet<NodeId>,
+    staged: &[(BlockIndex, NodeId)],
 ) -> DamagedStripe {
     let by_address: BTreeMap<&str, NodeId> = members
         .iter()
@@ -58,6 +59,13 @@ pub(crate) fn damaged(
         let home = nodes.next().copied().filter(free);
         if let Some(place) = view.homes.get_mut(usize::from(index.0)) {
             *place = home;
+        }
+    }
+    for (index, node) in staged {
+        let free = topology.nodes.contains_key(node) && !view.homes.contains(&Some(*node));
+        if let Some(place) = view.homes.get_mut(usize::from(index.0)).filter(|place| place.is_none() && free)
+        {
+            *place = Some(*node);
         }
     }
     // A node whose block is of the stripe is no requestor anyway.

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_wire::message::{BlockRef, DeleteBlocks};
+use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::compare::{Compared, compare};
 use super::damage::look_again;
 use super::members::{Member, Staged};
-use super::memory::Memory;
+use super::memory::{Memory, Work};
 use super::rebuild::conduct;
 use super::{Block, Event, Shared};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
@@ -30,6 +30,13 @@ use crate::token::write_token;
 use crate::vigil::{Gone, address, unheard};
 use crate::{Group, HdfsError};
 
+/// Staged blocks that are worked on at once. Most of them only wait, which takes two questions to the NameNode; the others have their turn
+/// in later ticks.
+const MOST_AT_ONCE: usize = 128;
+
+/// How long an agent may take to delete a block.
+const DELETED_WITHIN: Duration = Duration::from_secs(10);
+
 /// What is to be done with a staged block.
 enum Verdict {
     /// Nothing yet.
@@ -38,63 +45,83 @@ enum Verdict {
     Drop(String),
     /// The NameNode counts it; whether further blocks confirmed it.
     Counted { proved: bool },
-    /// It was not counted, or not taken: not beside this DataNode again.
+    /// It was not counted, not taken, or wrong: not beside this DataNode again.
     Elsewhere(String),
 }
 
-/// Starts on the staged blocks of groups that nobody works on.
+/// Starts on the staged blocks of groups that nobody works on, in turn, as many as may be worked on at once.
 pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     let members = shared.members.alive();
-    for staged in shared.members.staged().into_values() {
+    for (id, node) in shared.members.take_unreadable(&members) {
+        let Some(member) = members.get(&node).cloned() else { continue };
+        let shared = shared.clone();
+        work.spawn(async move {
+            // Of no generation: that cannot be read either, and the agent deletes it all the same.
+            if let Err(error) = delete(&shared, &member, BlockRef { id, generation: 0 }).await {
+                shared.failed("a staged block that cannot be read", error).await;
+            }
+        });
+    }
+    let (all, mut room) = {
+        let mut memory = shared.memory();
+        (memory.in_turn(shared.members.staged()), memory.room(Work::Settle, MOST_AT_ONCE))
+    };
+    for staged in all {
+        if room == 0 {
+            break;
+        }
         let Some(member) = members.get(&staged.node).cloned() else { continue };
-        let group = {
+        let (id, group) = {
             let mut memory = shared.memory();
-            let Some(group) = memory.group_of(staged.held.id).cloned() else {
-                if memory.scanned {
-                    work.spawn(forgotten(shared.clone(), staged, member));
-                }
-                continue;
-            };
+            let group = memory.group_of(staged.held.id).cloned();
+            let id = group.as_ref().map_or(staged.held.id.stripe.0, |group| group.id);
             // What was worked on when this list was made may be settled by now.
-            let there = shared.members.is_staged(&staged);
-            if !there || memory.rests(group.id) || !memory.busy.insert(group.id) {
+            let there = shared.members.is_staged(&staged) && (group.is_some() || memory.scanned);
+            if !there || memory.rests(id) || !memory.take(id, Work::Settle) {
                 continue;
             }
-            group
+            memory.had_turn(&staged);
+            (id, group)
         };
+        room -= 1;
         let shared = shared.clone();
-        work.spawn(async move { shared.work_on(&group, one(&shared, &group, &staged, &member)).await });
+        work.spawn(async move {
+            match group {
+                Some(group) => shared.work_on(id, &group, one(&shared, &group, &staged, &member)).await,
+                None => shared.work_on(id, &"a staged block", forgotten(&shared, &staged, &member)).await,
+            }
+        });
     }
 }
 
 /// A staged block of a group that no file has any more.
-async fn forgotten(shared: Arc<Shared>, staged: Staged, member: Member) {
+async fn forgotten(shared: &Shared, staged: &Staged, member: &Member) -> Result<(), HdfsError> {
+    drop_staged(shared, staged, member).await?;
     let (stripe, index) = (staged.held.id.stripe.0, staged.held.id.index.0);
     let block = Block { path: String::new(), group: stripe as i64, index };
-    match drop_staged(&shared, &staged, &member).await {
-        Ok(()) => shared.tell(Event::Dropped { block, why: "no file has its group any more".into() }).await,
-        Err(error) => shared.failed("a staged block", error).await,
-    }
+    shared.tell(Event::Dropped { block, why: "no file has its group any more".into() }).await;
+    Ok(())
 }
 
 async fn one(shared: &Arc<Shared>, group: &Group, staged: &Staged, member: &Member) -> Result<(), HdfsError> {
     let index = staged.held.id.index;
-    let (why, event) = match judge(shared, group, staged, member).await? {
+    let why = match judge(shared, group, staged, member).await? {
         Verdict::Wait => return Ok(()),
         Verdict::Counted { proved } => {
             shared.members.keep_counted(group.block(index).id, &member.datanode);
+            let dropped = drop_staged(shared, staged, member).await;
             let (block, datanode) = (group.name(index), member.datanode.clone());
-            (String::new(), Some(Event::Counted { block, datanode, proved }))
+            shared.tell(Event::Counted { block, datanode, proved }).await;
+            return dropped;
         }
-        Verdict::Drop(why) => (why, None),
+        Verdict::Drop(why) => why,
         Verdict::Elsewhere(why) => {
             shared.memory().bar(group.id, staged.node);
-            (why, None)
+            why
         }
     };
     drop_staged(shared, staged, member).await?;
-    let block = group.name(index);
-    shared.tell(event.unwrap_or(Event::Dropped { block, why })).await;
+    shared.tell(Event::Dropped { block: group.name(index), why }).await;
     Ok(())
 }
 
@@ -121,7 +148,7 @@ async fn judge(
     }
     let proved = match compare(shared, &now, staged, &members).await? {
         Compared::Sound { proved } => proved,
-        Compared::Wrong(why) => return Ok(Verdict::Drop(why)),
+        Compared::Wrong(why) => return Ok(Verdict::Elsewhere(why)),
     };
     // What cannot be rebuilt from the others is not dropped.
     let (again, unfit) = {
@@ -241,7 +268,17 @@ async fn hand_over(
 
 /// Has the agent delete the staged block.
 async fn drop_staged(shared: &Shared, staged: &Staged, member: &Member) -> Result<(), HdfsError> {
-    let block = BlockRef { id: staged.held.id, generation: staged.held.generation };
+    delete(shared, member, BlockRef { id: staged.held.id, generation: staged.held.generation }).await?;
+    shared.memory().dropped(staged);
+    shared.members.unstage(staged);
+    Ok(())
+}
+
+/// Has an agent delete a block of its folder.
+///
+/// # Errors
+/// `Unreachable`, also for an agent that does not answer in time; `Io` if the block is still there.
+async fn delete(shared: &Shared, member: &Member, block: BlockRef) -> Result<(), HdfsError> {
     let call = DeleteBlocks { blocks: vec![block], ..DeleteBlocks::default() };
     let unreachable = |error: String| HdfsError::Unreachable {
         what: "agent",
@@ -249,19 +286,58 @@ async fn drop_staged(shared: &Shared, staged: &Staged, member: &Member) -> Resul
         error: std::io::Error::other(error),
     };
     let mut agent = shared.conductor.agent(member.control).map_err(|e| unreachable(e.to_string()))?;
-    agent.delete(call).await.map_err(|status| unreachable(status.message().to_owned()))?;
-    shared.memory().dropped(staged);
-    shared.members.unstage(staged.held.id);
-    Ok(())
+    let answer = timeout(DELETED_WITHIN, agent.delete(call)).await;
+    let late = |_| unreachable(format!("it did not answer within {} s", DELETED_WITHIN.as_secs()));
+    let deleted = answer.map_err(late)?.map_err(|status| unreachable(status.message().to_owned()))?;
+    gone(member, deleted.into_inner())
+}
+
+/// Whether the blocks are no longer there.
+fn gone(member: &Member, deleted: Deleted) -> Result<(), HdfsError> {
+    match deleted.failed.into_iter().next() {
+        None => Ok(()),
+        Some((block, why)) => {
+            let what = format!("agent at {}: deleting the staged {}", member.control, block.id);
+            Err(HdfsError::io(what, std::io::Error::other(why)))
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::beside::members::tests::{register, staged};
+    use crate::beside::tests::shared;
     use crate::group::tests::{datanode, held};
 
     fn at(port: u16) -> DatanodeInfo {
         datanode(([10, 0, 0, 1], port).into())
+    }
+
+    #[tokio::test]
+    async fn a_staged_block_that_is_being_deleted_is_not_deleted_once_more() {
+        let (shared, _happens) = shared(crate::fake::namenode(&[]));
+        // Nobody answers there.
+        let node = register(&shared.members, "10.0.0.1:1", 11).await;
+        shared.members.stage(staged(16, 2, node));
+        let mut work = JoinSet::new();
+        begin(&shared, &mut work);
+        assert!(work.is_empty(), "files were not listed yet");
+        shared.memory().list(std::collections::BTreeMap::new());
+        begin(&shared, &mut work);
+        begin(&shared, &mut work);
+        assert_eq!(work.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_could_not_delete_is_still_staged() {
+        let (shared, _happens) = shared(crate::fake::namenode(&[]));
+        let node = register(&shared.members, "10.0.0.1:1", 11).await;
+        let member = shared.members.alive().remove(&node).unwrap();
+        let block = BlockRef { id: staged(16, 2, node).held.id, generation: 1001 };
+        assert!(gone(&member, Deleted { gone: vec![block], failed: Vec::new() }).is_ok());
+        let failed = Deleted { gone: Vec::new(), failed: vec![(block, "the disk is full".into())] };
+        assert!(gone(&member, failed).unwrap_err().to_string().contains("the disk is full"));
     }
 
     #[test]

@@ -100,39 +100,12 @@ pub(super) async fn look(shared: &Arc<Shared>, unlisted: &mut Unlisted) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use kintsu_dag::RackId;
-    use kintsu_wire::FolderId;
-    use kintsu_wire::membership::membership_server::Membership as _;
-    use kintsu_wire::message::Register;
     use kintsu_wire::version::Speaks;
-    use tonic::Request;
 
     use super::super::members::Members;
+    use super::super::members::tests::register;
     use super::*;
     use crate::proto::names::DatanodeId;
-
-    async fn register(members: &Members, datanode: &str, incarnation: u64) {
-        let at = "10.0.0.1:7401".parse().unwrap();
-        let register = Register {
-            node: None,
-            name: Some(datanode.into()),
-            rack: RackId(0),
-            rack_name: None,
-            control: at,
-            data: at,
-            dir: String::new(),
-            incarnation,
-            cluster: None,
-            folder: FolderId([0; 16]),
-            seen: None,
-            blocks: 0,
-            next_stripe: 0,
-            replace: false,
-            moved: false,
-            protocol: 0,
-        };
-        members.register(Request::new(register)).await.unwrap();
-    }
 
     fn datanode(port: u32) -> DatanodeInfo {
         let id = DatanodeId { ip: "10.0.0.1".into(), transfer_port: port, ..DatanodeId::default() };

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::met::source_of;
 use super::object::{
-    ENCODED, Found, Object, RECORD, by_inode, checked, columns, find, is_encoded, record_folder, record_in,
-    record_of,
+    ENCODED, Found, Object, RECORD, by_inode, checked, columns, find, is_encoded, is_written, record_folder,
+    record_in, record_of,
 };
 use super::put::remove_all;
 use super::record::Known;
@@ -210,11 +211,7 @@ pub async fn remove(namenode: &NameNode, path: &str) -> Result<Removed, HdfsErro
 pub async fn leftovers(namenode: &NameNode, root: &str, remove: bool) -> Result<Vec<String>, HdfsError> {
     let (mut walk, mut candidates) = (Walk::from(namenode, root), Vec::new());
     while let Some(files) = walk.next().await? {
-        let ours = files.into_iter().map(|(path, _)| path).filter(|path| {
-            let name = path.rsplit('/').next().unwrap_or_default();
-            name.starts_with(&format!("{RECORD}-")) || name == RECORD && path.starts_with(ENCODED)
-        });
-        candidates.extend(ours);
+        candidates.extend(files.into_iter().map(|(path, _)| path).filter(|path| is_ours(path)));
     }
     let mut left = Vec::new();
     let mut last: Option<(String, BTreeSet<String>)> = None;
@@ -244,6 +241,11 @@ pub async fn leftovers(namenode: &NameNode, root: &str, remove: bool) -> Result<
     Ok(left)
 }
 
+/// Whether a file may be left over by its path: it is of a write of Kintsu's, or the record of an encoded file.
+fn is_ours(path: &str) -> bool {
+    is_written(path) || record_folder(path).and_then(source_of).is_some()
+}
+
 /// Whether it is the parity of a file that is gone.
 async fn gone(namenode: &NameNode, known: &Known) -> Result<bool, HdfsError> {
     let Some(source) = &known.record.source else { return Ok(false) };
@@ -251,5 +253,41 @@ async fn gone(namenode: &NameNode, known: &Known) -> Result<bool, HdfsError> {
         Ok(status) => Ok(status.is_none()),
         Err(HdfsError::NotFound(_)) => Ok(true),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::object::column;
+
+    #[test]
+    fn only_files_that_kintsu_itself_names_so_are_left_over() {
+        let version = format!("{:016x}", 0xfeed_u64);
+        for path in [
+            column("/a", &version, 0),
+            column("/.kintsu/7", &version, 15),
+            format!("/a/.kintsu-{version}-record"),
+        ] {
+            assert!(is_ours(&path), "{path}");
+        }
+        assert!(is_ours("/.kintsu/16387/.kintsu"));
+        let others = [
+            "/a/.kintsu-notes",
+            "/a/.kintsu-backup-1",
+            "/a/.kintsu-000000000000feed-1.bak",
+            "/a/.kintsu-000000000000feed-01",
+            "/a/.kintsu-000000000000feed-300",
+            "/a/.kintsu-000000000000feed",
+            "/a/.kintsu-000000000000FEED-1",
+            "/a/x.kintsu-000000000000feed-1",
+            "/a/.kintsu",
+            "/.kintsu-old/7/.kintsu",
+            "/.kintsu2/7/.kintsu",
+            "/.kintsu/mine/.kintsu",
+        ];
+        for path in others {
+            assert!(!is_ours(path), "{path}");
+        }
     }
 }

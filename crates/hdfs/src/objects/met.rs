@@ -152,7 +152,7 @@ impl Met {
 }
 
 /// The inode of the file of which this folder has the parity.
-fn source_of(folder: &str) -> Option<u64> {
+pub(super) fn source_of(folder: &str) -> Option<u64> {
     folder.strip_prefix(ENCODED)?.strip_prefix('/')?.parse().ok()
 }
 

@@ -29,6 +29,8 @@ pub(crate) use met::{Met, Records};
 pub(crate) use object::{ENCODED, refresh};
 pub use put::{PutOptions, Written, put};
 pub(crate) use record::Known;
+#[cfg(fuzzing)]
+pub(crate) use record::record_of_json;
 pub(crate) use repair::wrong_blocks;
 pub use repair::{RepairedObjects, get_object, object_bytes, repair_objects, verify_objects};
 pub use spread::Moved;

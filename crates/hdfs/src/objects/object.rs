@@ -48,6 +48,17 @@ pub(crate) fn record_of(folder: &str) -> String {
     format!("{}/{RECORD}", folder.trim_end_matches('/'))
 }
 
+/// Whether this is the path of a file that a write of an object makes: of [`column`], or of a record that has not got its name. Others may
+/// have files of similar names.
+pub(super) fn is_written(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let rest = name.strip_prefix(RECORD).and_then(|rest| rest.strip_prefix('-'));
+    let Some((version, what)) = rest.and_then(|rest| rest.split_once('-')) else { return false };
+    let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let number = what.parse::<u8>().is_ok_and(|index| index.to_string() == what);
+    version.len() == 16 && version.bytes().all(hex) && (number || what == "record")
+}
+
 /// The folder of a record, if this is the path of one.
 pub(crate) fn record_folder(path: &str) -> Option<&str> {
     path.strip_suffix(RECORD)?.strip_suffix('/')

@@ -7,7 +7,7 @@ use kintsu_dag::{BlockIndex, NodeId, RackId};
 use kintsu_plan::{Layout, Node, StripeView, Topology, place, place_lost};
 
 use crate::proto::names::DatanodeInfo;
-use crate::status::SILENT_MS;
+use crate::status::{Heard, SILENT_MS};
 use crate::{Group, HdfsError};
 
 /// The DataNodes as nodes.
@@ -19,14 +19,12 @@ pub(crate) struct Datanodes {
 impl Datanodes {
     /// These DataNodes without those in `bad` (by UUID). Usable are those in service that were heard lately, with room for two blocks.
     pub(crate) fn of(live: Vec<DatanodeInfo>, bad: &BTreeSet<String>) -> Self {
-        let newest = live.iter().filter_map(|node| node.last_update).max().unwrap_or(0);
+        let heard = Heard::of(live.iter());
         let racks: BTreeSet<String> = live.iter().map(rack).collect();
         let number = |node: &DatanodeInfo| racks.iter().position(|name| *name == rack(node)).unwrap_or(0);
         let one = |node: &DatanodeInfo| Node {
             rack: RackId(number(node) as u32),
-            usable: node.in_service()
-                && newest - node.last_update.unwrap_or(0) < SILENT_MS
-                && !bad.contains(&node.id.uuid),
+            usable: node.in_service() && heard.silence_ms(node) < SILENT_MS && !bad.contains(&node.id.uuid),
             used_bytes: 0,
             room_bytes: Some(node.remaining.unwrap_or(0) / 2),
         };

@@ -86,6 +86,12 @@ impl Record {
     }
 }
 
+/// The file of a record of which this is the JSON.
+#[cfg(fuzzing)]
+pub(crate) fn record_of_json(json: &[u8]) -> Vec<u8> {
+    [format!("{HEAD}{}\n", Digest::of_bytes(json)).as_bytes(), json].concat()
+}
+
 impl Known {
     /// Reads a file that [`Record::to_file`] made. `path` is for errors.
     ///

@@ -102,6 +102,9 @@ pub struct LocatedBlocks {
     pub blocks: Vec<LocatedBlock>,
     #[prost(bool, required, tag = "3")]
     pub under_construction: bool,
+    /// The last block of the file, also where only some were asked for.
+    #[prost(message, optional, tag = "4")]
+    pub last: Option<LocatedBlock>,
     #[prost(bool, required, tag = "5")]
     pub last_complete: bool,
     /// Present if the file is encrypted; only that matters here.

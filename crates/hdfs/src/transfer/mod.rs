@@ -41,11 +41,11 @@ const SILENCE: Duration = Duration::from_secs(20);
 const MOST_MESSAGE_BYTES: usize = 1 << 20;
 
 /// A connection to a DataNode for one operation on one block.
-struct Link {
+struct Link<I = BufReader<TcpStream>, O = TcpStream> {
     datanode: SocketAddr,
     block: ExtendedBlock,
-    input: BufReader<TcpStream>,
-    output: TcpStream,
+    input: I,
+    output: O,
 }
 
 impl Link {
@@ -93,7 +93,9 @@ impl Link {
     fn send(&mut self, bytes: &[u8]) -> Result<(), HdfsError> {
         self.output.write_all(bytes).map_err(|e| self.error(format!("connection: {e}")))
     }
+}
 
+impl<I: Read, O> Link<I, O> {
     fn receive(&mut self, buf: &mut [u8]) -> Result<(), HdfsError> {
         self.input.read_exact(buf).map_err(|e| self.error(format!("connection: {e}")))
     }
@@ -130,6 +132,16 @@ impl Link {
     /// The block as log files of HDFS name it.
     fn name(&self) -> String {
         format!("blk_{}_{}", self.block.id as i64, self.block.generation)
+    }
+}
+
+/// A message and packets from these bytes, as far as they are such.
+#[cfg(fuzzing)]
+pub(crate) fn packets<M: Message + Default>(bytes: &[u8]) {
+    let (datanode, block) = (([127, 0, 0, 1], 1).into(), ExtendedBlock::default());
+    let mut link = Link { datanode, block, input: bytes, output: () };
+    if link.message::<M>().is_ok() {
+        while link.packet(UNIT_BYTES).is_ok_and(|(header, _)| !header.last) {}
     }
 }
 

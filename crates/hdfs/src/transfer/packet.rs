@@ -1,5 +1,7 @@
 //! Packets: 4 bytes of length (of checksums and data, plus 4), 2 bytes of header length, header, checksums, data.
 
+use std::io::Read;
+
 use prost::Message;
 
 use super::Link;
@@ -76,7 +78,7 @@ pub(crate) fn supported(what: &dyn Fn() -> String, sum: &Checksum) -> Result<usi
     })
 }
 
-impl Link {
+impl<I: Read, O> Link<I, O> {
     /// Takes a packet, and compares its data with its checksums.
     pub(super) fn packet(&mut self, unit_bytes: usize) -> Result<(PacketHeader, Vec<u8>), HdfsError> {
         let mut lens = [0; 6];
@@ -94,13 +96,18 @@ impl Link {
         let Some(data) = data else {
             return Err(self.error(format!("a packet of {payload} bytes with {} of data", header.data_bytes)));
         };
+        let Ok(offset) = u64::try_from(header.offset) else {
+            return Err(self.error(format!("expected a packet of a byte from 0 on, got {}", header.offset)));
+        };
         let at = bytes.len() - data;
         let what = || format!("{} from DataNode {}", self.name(), self.datanode);
-        check(&what, header.offset as u64, &bytes[at..], &bytes[head..at], unit_bytes)?;
+        check(&what, offset, &bytes[at..], &bytes[head..at], unit_bytes)?;
         bytes.drain(..at);
         Ok((header, bytes))
     }
+}
 
+impl Link {
     /// Sends a packet.
     pub(super) fn send_packet(&mut self, header: &PacketHeader, data: &[u8]) -> Result<(), HdfsError> {
         let sums = checksums(data, UNIT_BYTES);
@@ -132,6 +139,21 @@ mod tests {
         let Err(HdfsError::Corrupt { at, .. }) = check(&what, 512, &data, &sums, 512) else { panic!() };
         assert_eq!(at, 512 + 1024);
         assert!(check(&what, 0, &data, &sums[..8], 512).is_err());
+    }
+
+    #[test]
+    fn a_packet_of_a_negative_offset_is_refused_whatever_its_checksums() {
+        let header =
+            PacketHeader { offset: -512, data_bytes: 1024, ..PacketHeader::default() }.encode_to_vec();
+        let mut sums = checksums(&[7; 1024], 512);
+        sums[7] ^= 1;
+        let mut bytes = (1024 + 8 + 4u32).to_be_bytes().to_vec();
+        bytes.extend((header.len() as u16).to_be_bytes());
+        let bytes = [&bytes[..], &header, &sums, &[7; 1024]].concat();
+        let (datanode, block) = (([127, 0, 0, 1], 1).into(), crate::proto::names::ExtendedBlock::default());
+        let mut link = Link { datanode, block, input: &bytes[..], output: () };
+        let error = link.packet(512).unwrap_err().to_string();
+        assert!(error.contains("got -512"), "{error}");
     }
 
     #[test]

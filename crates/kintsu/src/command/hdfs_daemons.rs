@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use kintsu_agent::{Agent, AgentConfig};
 use kintsu_hdfs::beside::{self, Beside, Block, Event, tell_crowds};
-use kintsu_hdfs::{Agents, Coordinator, DatanodeStore, NameNode};
+use kintsu_hdfs::{Agents, Coordinator, DatanodeStore, Directories, NameNode, cluster_of};
 use kintsu_store::{FileStore, StoreError};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -127,7 +127,12 @@ pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::R
         trusted: args.listeners.trusted.trusted_network,
         ..AgentConfig::new(args.dir, endpoint.coordinator)
     };
-    let directories = args.data_dir;
+    // The folder knows the cluster from its first registration on, before anybody asks for blocks.
+    let folder = config.dir.clone();
+    let of_cluster = move |pool: &str| {
+        kintsu_agent::cluster_of(&folder).is_ok_and(|cluster| cluster == Some(cluster_of(pool)))
+    };
+    let directories = Directories::of(args.data_dir, of_cluster);
     let (of_datanode, datanode) = (directories.clone(), args.datanode.to_string());
     let telling = async move {
         match coordinator {

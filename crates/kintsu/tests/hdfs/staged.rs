@@ -2,6 +2,7 @@
 //! tokens on.
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
+use kintsu_hdfs::Group;
 use kintsu_store::{BlockStore as _, FileStore, Generation};
 use serde_json::{Value, json};
 
@@ -37,6 +38,8 @@ fn hazards_of_waiting_blocks() {
     a_block_of_another_generation_is_dropped(&hdfs, &watching, &at, &mut agents);
     files_change_and_the_namenode_fails_over(&mut hdfs, &watching, &mut files);
     namenodes_restart_and_a_datanode_dies_with_a_block(&mut hdfs, &watching);
+    a_block_that_compares_wrong_is_rebuilt_elsewhere(&mut hdfs, &watching, &at, &mut agents);
+    a_host_dies_beside_whose_datanode_a_block_waits(&mut hdfs, &watching, &at, &mut agents);
 
     for (path, bytes) in &files {
         assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");
@@ -51,19 +54,50 @@ fn a_block_of_another_generation_is_dropped(hdfs: &Hdfs, watching: &Daemon, at: 
     let group = hdfs.groups(KEPT).remove(0);
     let node = hdfs.spare(KEPT)[0];
     agents[node as usize].end();
-    let id = BlockId { stripe: StripeId(group.id), index: BlockIndex(0) };
-    {
-        let store = FileStore::open(&hdfs.dir.path().join(format!("agent{node}"))).unwrap();
-        let generation = Generation(group.generation as u32 - 1);
-        let mut block = store.create(id, generation, 1000, 4096, &[]).unwrap();
-        block.write_at(0, &[1; 1000]).unwrap();
-        block.finish(None).unwrap();
-    }
+    stage(hdfs, node, &group, group.generation - 1, 1000);
     agents[node as usize] = agent(hdfs, at, node);
     wait("the old block to be dropped", || {
         let dropped = watching.events("dropped");
         dropped.iter().any(|event| event["why"].as_str().unwrap().contains("of another generation"))
     });
+}
+
+/// Puts a block of ones for index 0 of a group into the folder of an agent that does not run.
+fn stage(hdfs: &Hdfs, node: u32, group: &Group, generation: u64, bytes: u64) {
+    let id = BlockId { stripe: StripeId(group.id), index: BlockIndex(0) };
+    let store = FileStore::open(&hdfs.dir.path().join(format!("agent{node}"))).unwrap();
+    store.delete(id, None).unwrap();
+    let mut block = store.create(id, Generation(generation as u32), bytes, 4096, &[]).unwrap();
+    block.write_at(0, &vec![1; bytes as usize]).unwrap();
+    block.finish(None).unwrap();
+}
+
+/// The bytes of a block that waits are not what the others of its group say. It is rebuilt, and not beside the same DataNode.
+fn a_block_that_compares_wrong_is_rebuilt_elsewhere(
+    hdfs: &mut Hdfs,
+    watching: &Daemon,
+    at: &str,
+    agents: &mut [Daemon],
+) {
+    let (group, spare) = (hdfs.groups(KEPT).remove(0), hdfs.spare(KEPT));
+    let (_, node, _) = stored(hdfs, KEPT, 0);
+    let events = |kind: &str| of(KEPT, &watching.events(kind)).cloned().collect::<Vec<_>>();
+    let [staged, dropped, counted] = ["staged", "dropped", "counted"].map(|kind| events(kind).len());
+    hdfs.kill_datanode(node);
+    wait("the lost block to be staged", || events("staged").len() > staged);
+    let beside = events("staged").pop().unwrap()["datanode"].clone();
+    let host = spare.into_iter().find(|i| json!(hdfs.transfer(*i)) == beside).unwrap();
+    agents[host as usize].end();
+    stage(hdfs, host, &group, group.generation, group.block_bytes(BlockIndex(0)));
+    agents[host as usize] = agent(hdfs, at, host);
+    wait("the wrong block to be dropped", || events("dropped").len() > dropped);
+    wait("the block to be staged again", || events("staged").len() > staged + 1);
+    assert_ne!(events("staged").pop().unwrap()["datanode"], beside);
+    hdfs.start_datanode(node);
+    hdfs.wait_live();
+    wait("it to be dropped", || events("dropped").len() > dropped + 1);
+    assert_eq!(events("counted").len(), counted);
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
 }
 
 /// The running DataNode that has an index of all these files.
@@ -174,4 +208,38 @@ fn namenodes_restart_and_a_datanode_dies_with_a_block(hdfs: &mut Hdfs, watching:
     hdfs.start_datanode(killed);
     hdfs.wait_live();
     hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+}
+
+/// The agent and the DataNode beside a staged block are gone, before the NameNode knows of the loss: the block is rebuilt beside another
+/// DataNode, and what they had is dropped when they come back.
+fn a_host_dies_beside_whose_datanode_a_block_waits(
+    hdfs: &mut Hdfs,
+    watching: &Daemon,
+    at: &str,
+    agents: &mut [Daemon],
+) {
+    let (_, node, _) = stored(hdfs, KEPT, 0);
+    let spare = hdfs.spare(KEPT);
+    let events = |kind: &str| of(KEPT, &watching.events(kind)).cloned().collect::<Vec<_>>();
+    let (staged, counted) = (events("staged").len(), events("counted").len());
+    hdfs.kill_datanode(node);
+    wait("the lost block to be staged", || events("staged").len() > staged);
+    let beside = events("staged").pop().unwrap()["datanode"].clone();
+    let host = spare.into_iter().find(|i| json!(hdfs.transfer(*i)) == beside).unwrap();
+    agents[host as usize].end();
+    hdfs.kill_datanode(host);
+    wait("the lost block to be staged elsewhere", || events("staged").len() > staged + 1);
+    assert_ne!(events("staged").pop().unwrap()["datanode"], beside);
+    assert_eq!(events("counted").len(), counted, "the NameNode knows of nothing");
+    hdfs.reconfigure(2);
+    wait("the block to be counted", || events("counted").len() > counted);
+    hdfs.wait_missing(KEPT, |missing| missing == 0);
+    let dropped = events("dropped").len();
+    agents[host as usize] = agent(hdfs, at, host);
+    wait("the other one to be dropped", || events("dropped").len() > dropped);
+    hdfs.start_datanode(host);
+    hdfs.start_datanode(node);
+    hdfs.wait_live();
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+    assert_eq!(events("counted").len(), counted + 1);
 }
