@@ -13,7 +13,7 @@ use kintsu_wire::message::ObjectInfo;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::PostObjectInput;
-use s3s::{S3ErrorCode, S3Request, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
 
 use crate::actions::{self, Action, Granted};
 use crate::audit::Attempt;
@@ -134,7 +134,7 @@ impl Gateway {
         let mut tags = Vec::new();
         if policy.as_ref().is_some_and(Policy::asks_for_tags) {
             object = Some(self.requested_object(&access).await?);
-            let info = object.as_ref().and_then(Option::as_ref);
+            let info = object.as_ref().and_then(|found| found.as_ref().ok());
             tags = tags::parse(info.and_then(|info| Entry(info).fact(entry::TAGS)).unwrap_or_default())?;
         }
         let effect = policy
@@ -173,23 +173,27 @@ impl Gateway {
                     None => self.requested_object(&access).await?,
                 };
                 match found {
-                    Some(info) => Entry(&info).acl(bucket).gives(caller, right, public),
-                    // The operation says that there is none.
-                    None => access.may_list(policy.as_ref(), public),
+                    Ok(info) => Entry(&info).acl(bucket).gives(caller, right, public),
+                    // Whoever may list is told that there is none. The request goes no further: what it asks for may appear
+                    // meanwhile, and nobody has judged that.
+                    Err(missing) if access.may_list(policy.as_ref(), public) => return Err(missing),
+                    Err(_) => false,
                 }
             }
         };
         if given { Ok(()) } else { denied() }
     }
 
-    /// The object that a request is about, if there is one.
-    async fn requested_object(&self, access: &AccessRequest<'_>) -> S3Result<Option<ObjectInfo>> {
-        let Some(key) = access.key else { return Ok(None) };
+    /// The object that a request is about, or the error that says that there is none.
+    async fn requested_object(&self, access: &AccessRequest<'_>) -> S3Result<Result<ObjectInfo, S3Error>> {
+        let Some(key) = access.key else {
+            return Ok(Err(because(S3ErrorCode::NoSuchKey, "the request names no object")));
+        };
         match self.version(access.bucket, key, access.version).await {
-            Ok((_, info)) => Ok(Some(info)),
+            Ok((_, info)) => Ok(Ok(info)),
             Err(error) => match error.code() {
                 S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchVersion | S3ErrorCode::MethodNotAllowed => {
-                    Ok(None)
+                    Ok(Err(error))
                 }
                 _ => Err(error),
             },
@@ -214,8 +218,13 @@ impl S3Auth for Secrets {
 pub(crate) struct AccessCheck(pub Arc<Gateway>);
 
 impl AccessCheck {
-    /// Whether this caller may make a request.
-    async fn may(&self, caller: &Caller, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+    /// Whether this caller may make a request with these parameters.
+    async fn may(
+        &self,
+        caller: &Caller,
+        parameters: &[(String, String)],
+        cx: &mut S3AccessContext<'_>,
+    ) -> S3Result<()> {
         let gateway = &self.0;
         let operation = cx.s3_op().name().to_owned();
         let Some(bucket) = cx.s3_path().get_bucket_name().map(str::to_owned) else {
@@ -250,8 +259,7 @@ impl AccessCheck {
             return Ok(());
         }
         let origin = cx.extensions_mut().get::<Origin>().copied();
-        let query = cx.uri().query().unwrap_or_default();
-        let version = query.split('&').find_map(|pair| pair.strip_prefix("versionId="));
+        let version = parameter(parameters, "versionId");
         gateway
             .allow(AccessRequest {
                 caller,
@@ -259,10 +267,19 @@ impl AccessCheck {
                 key: cx.s3_path().get_object_key(),
                 version: version.filter(|version| !version.is_empty()),
                 action: actions::of(&operation),
-                context: RequestContext { headers: cx.headers(), query, origin },
+                context: RequestContext {
+                    headers: cx.headers(),
+                    query: cx.uri().query().unwrap_or_default(),
+                    origin,
+                },
             })
             .await
     }
+}
+
+/// The value of a parameter of a query. The library refuses a request that says it twice.
+fn parameter<'p>(query: &'p [(String, String)], name: &str) -> Option<&'p str> {
+    query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
 #[async_trait]
@@ -272,7 +289,11 @@ impl S3Access for AccessCheck {
         let caller = Arc::new(Caller { key });
         cx.extensions_mut().insert(caller.clone());
         let attempt = Attempt::of(cx, &caller);
-        let checked = self.may(&caller, cx).await;
+        // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
+        let checked = match tags::parse(cx.uri().query().unwrap_or_default()) {
+            Ok(parameters) => self.may(&caller, &parameters, cx).await,
+            Err(error) => Err(error),
+        };
         if let Some(attempt) = attempt {
             attempt.checked(&checked, cx.extensions_mut());
         }

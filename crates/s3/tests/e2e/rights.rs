@@ -97,6 +97,35 @@ async fn a_list_of_grants_gives_what_it_says_and_a_block_takes_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_may_list_reads_no_private_version_however_it_is_spelled() {
+    let site = Site::start().await;
+    site.call_as(ALICE, "PUT", "/spelled", &[("x-amz-acl", "public-read")], b"").await.ok();
+    site.put("/spelled/k", b"private").await.ok();
+    let keep = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    site.put("/spelled?versioning", keep).await.ok();
+    site.call_as(ALICE, "PUT", "/spelled/k", &[("x-amz-acl", "public-read")], b"public").await.ok();
+    let call = async |method: &str, target: &str| {
+        let list = [("x-amz-acl", "public-read")];
+        let headers = if method == "PUT" { &list[..] } else { &[] };
+        site.call_as(Who::Nobody, method, target, headers, b"").await
+    };
+    assert_eq!(call("GET", "/spelled/k").await.ok().text(), "public");
+    for version in ["versionId=null", "versionId=nul%6c", "version%49d=null", "x=&version%49%64=%6eull"] {
+        for (method, target) in [
+            ("GET", format!("/spelled/k?{version}")),
+            ("HEAD", format!("/spelled/k?{version}")),
+            ("GET", format!("/spelled/k?acl&{version}")),
+            ("PUT", format!("/spelled/k?acl&{version}")),
+        ] {
+            let answer = call(method, &target).await;
+            assert_eq!(answer.status, 403, "{method} {target}: {}", answer.text());
+        }
+    }
+    call("GET", "/spelled/k?versionId=77").await.is_error(404, "NoSuchVersion");
+    call("GET", "/spelled/k?versionId=%zz").await.is_error(400, "InvalidArgument");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn conditions_of_policies_are_kept() {
     let site = Site::start().await;
     site.put("/cond", b"").await.ok();
