@@ -24,7 +24,7 @@ use crate::error::because;
 use crate::gateway::{self, Gateway};
 use crate::keys::{Key, Keys, Right};
 use crate::policy::{Effect, Policy};
-use crate::tags;
+use crate::{presigned, tags};
 
 /// Who calls: a key, or somebody without one.
 #[derive(Debug)]
@@ -278,7 +278,7 @@ impl AccessCheck {
 }
 
 /// The value of a parameter of a query. The library refuses a request that says it twice.
-fn parameter<'p>(query: &'p [(String, String)], name: &str) -> Option<&'p str> {
+pub(crate) fn parameter<'p>(query: &'p [(String, String)], name: &str) -> Option<&'p str> {
     query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
@@ -290,7 +290,10 @@ impl S3Access for AccessCheck {
         cx.extensions_mut().insert(caller.clone());
         let attempt = Attempt::of(cx, &caller);
         // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
-        let checked = match tags::parse(cx.uri().query().unwrap_or_default()) {
+        let parameters = tags::parse(cx.uri().query().unwrap_or_default());
+        let parameters =
+            parameters.and_then(|known| presigned::check(&known, cx.headers()).map(|()| known));
+        let checked = match parameters {
             Ok(parameters) => self.may(&caller, &parameters, cx).await,
             Err(error) => Err(error),
         };

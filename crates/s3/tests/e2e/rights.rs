@@ -218,6 +218,16 @@ async fn a_presigned_url_is_good_for_what_it_says_and_until_then() {
     for (method, target) in [("GET", now.replace("/links/k", "/links/other")), ("DELETE", now.clone())] {
         call(method, &target).await.is_error(403, "SignatureDoesNotMatch");
     }
+    // Who has a URL for a put may put bytes, and not copy what else its signer may read.
+    let put = presigned(("ALICE", "alice-alice-alice"), site.addr, "PUT", "/links/new", (SystemTime::now(), 60));
+    for header in [("x-amz-copy-source", "/links/other"), ("x-amz-acl", "public-read")] {
+        site.call_as(Who::Nobody, "PUT", &put, &[header], b"").await.is_error(403, "AccessDenied");
+    }
+    site.get("/links/new").await.is_error(404, "NoSuchKey");
+    site.call_as(Who::Nobody, "PUT", &put, &[], b"new").await.ok();
+    let for_ever = (SystemTime::now(), 7 * 24 * 3600 + 1);
+    let for_ever = presigned(("ALICE", "alice-alice-alice"), site.addr, "GET", "/links/k", for_ever);
+    call("GET", &for_ever).await.is_error(400, "AuthorizationQueryParametersError");
     let longer = minute_from(90).replace("X-Amz-Expires=60", "X-Amz-Expires=600");
     call("GET", &longer).await.is_error(403, "SignatureDoesNotMatch");
     let expired = call("GET", &minute_from(90)).await;
