@@ -8,7 +8,7 @@ use kintsu_wire::message::Attributes;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::access::{AccessRequest, Caller, RequestContext};
+use crate::access::{self, AccessRequest, Caller, RequestContext};
 use crate::body::Claims;
 use crate::entry::{self, Entry};
 use crate::error::{because, invalid};
@@ -94,7 +94,20 @@ impl Gateway {
         }
         let tagging = match retag {
             true => tags::from_header(input.tagging.as_deref())?,
-            false => entry.owned(entry::TAGS),
+            false => {
+                // The object gets the tags of the source, whatever the request says.
+                let headers = access::tagged(&request.headers, entry.fact(entry::TAGS))?;
+                let access = AccessRequest {
+                    caller: &caller,
+                    bucket: &bucket,
+                    key: Some(&input.key),
+                    version: None,
+                    action: actions::WRITE,
+                    context: RequestContext::of(&headers, &request.uri, &request.extensions),
+                };
+                self.allow(access).await?;
+                entry.owned(entry::TAGS)
+            }
         };
         let headers = match replace {
             true => Headers {

@@ -181,7 +181,15 @@ pub(crate) fn owner_of(name: &str) -> Owner {
 /// # Errors
 /// `InvalidArgument`: a date that cannot be written.
 pub(crate) fn retained(mode: &str, until: &Timestamp) -> S3Result<String> {
-    let mut text = format!("{mode} ").into_bytes();
+    Ok(format!("{mode} {}", written(until)?))
+}
+
+/// The end of a retention, as S3 writes it.
+///
+/// # Errors
+/// `InvalidArgument`: a date that cannot be written.
+pub(crate) fn written(until: &Timestamp) -> S3Result<String> {
+    let mut text = Vec::new();
     let written = until.format(TimestampFormat::DateTime, &mut text);
     written.map_err(|error| crate::error::invalid("retain-until-date", "a date", error))?;
     String::from_utf8(text).map_err(|error| crate::error::invalid("retain-until-date", "a date", error))

@@ -46,7 +46,7 @@ async fn pages_of_other_origins_may_do_what_the_rules_say() {
 }
 
 /// A form with these fields and a file.
-fn form(fields: &[(&str, &str)], text: &str) -> String {
+pub fn form(fields: &[(&str, &str)], text: &str) -> String {
     let field = |(name, value): &(&str, &str)| {
         format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
     };

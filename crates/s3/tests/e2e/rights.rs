@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::browsers::form;
 use crate::site::{ALICE, BOB, READER, Site, Who, answer, presigned};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -154,6 +155,41 @@ async fn conditions_of_policies_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_denial_by_condition_is_passed_by_neither_with_a_form_nor_a_document_nor_a_copy() {
+    let site = Site::start().await;
+    site.put("/denies", b"").await.ok();
+    let policy = r#"{"Statement": [
+        {"Effect": "Allow", "Principal": "*", "Action": ["s3:PutObject*", "s3:GetObject"], "Resource": "arn:aws:s3:::denies/*"},
+        {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::denies/b*",
+         "Condition": {"StringLike": {"s3:x-amz-acl": "public*"}}},
+        {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject*", "Resource": "arn:aws:s3:::denies/b*",
+         "Condition": {"StringEquals": {"s3:RequestObjectTag/level": "secret"}}}]}"#;
+    site.put("/denies?policy", policy.as_bytes()).await.ok();
+    let kind = [("content-type", "multipart/form-data; boundary=x"), ("x-amz-acl", "private")];
+    let send = async |field: (&str, &str)| {
+        let form = form(&[("key", "b"), field], "text");
+        site.call_as(Who::Nobody, "POST", "/denies", &kind, form.as_bytes()).await
+    };
+    send(("x-amz-acl", "public-read")).await.is_error(403, "AccessDenied");
+    send(("x-amz-tagging", "level=secret")).await.is_error(403, "AccessDenied");
+    assert_eq!(send(("x-amz-tagging", "level=public")).await.status, 204);
+    let tag = async |level: &str| {
+        let body =
+            format!("<Tagging><TagSet><Tag><Key>level</Key><Value>{level}</Value></Tag></TagSet></Tagging>");
+        let header = [("x-amz-tagging", "level=public")];
+        site.call_as(BOB, "PUT", "/denies/b?tagging", &header, body.as_bytes()).await
+    };
+    tag("secret").await.is_error(403, "AccessDenied");
+    tag("open").await.ok();
+    assert_eq!(site.get("/denies/b?tagging").await.ok().elements("Value"), ["open"]);
+    site.call_as(ALICE, "PUT", "/denies/from", &[("x-amz-tagging", "level=secret")], b"x").await.ok();
+    let mut copy = vec![("x-amz-copy-source", "/denies/from"), ("x-amz-tagging", "level=public")];
+    site.call_as(BOB, "PUT", "/denies/b", &copy, b"").await.is_error(403, "AccessDenied");
+    copy.push(("x-amz-tagging-directive", "REPLACE"));
+    site.call_as(BOB, "PUT", "/denies/b", &copy, b"").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn answers_and_errors_have_the_name_of_the_request() {
     let site = Site::start().await;
     let answer = site.get("/nothing/there").await;
@@ -219,7 +255,8 @@ async fn a_presigned_url_is_good_for_what_it_says_and_until_then() {
         call(method, &target).await.is_error(403, "SignatureDoesNotMatch");
     }
     // Who has a URL for a put may put bytes, and not copy what else its signer may read.
-    let put = presigned(("ALICE", "alice-alice-alice"), site.addr, "PUT", "/links/new", (SystemTime::now(), 60));
+    let put =
+        presigned(("ALICE", "alice-alice-alice"), site.addr, "PUT", "/links/new", (SystemTime::now(), 60));
     for header in [("x-amz-copy-source", "/links/other"), ("x-amz-acl", "public-read")] {
         site.call_as(Who::Nobody, "PUT", &put, &[header], b"").await.is_error(403, "AccessDenied");
     }
