@@ -122,6 +122,12 @@ impl Bucket {
     pub(crate) fn check(&self) -> Check {
         Check::Is { name: names::bucket(&self.name), id: Some(self.id) }
     }
+
+    /// That it still exists, and keeps and locks versions as it did: what becomes of the version before rests on that.
+    pub(crate) fn checks(&self) -> [Check; 2] {
+        let facts = [VERSIONING, LOCK].map(|name| (name.to_owned(), self.fact(name).map(str::to_owned)));
+        [self.check(), Check::Facts { name: names::bucket(&self.name), facts: facts.into() }]
+    }
 }
 
 impl Gateway {
@@ -186,17 +192,27 @@ impl Gateway {
     }
 
     /// Changes settings of a bucket.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`; `OperationAborted` if somebody else changes at the same time how it keeps or locks versions.
     pub(crate) async fn set_bucket(
         &self,
         bucket: &Bucket,
         facts: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> S3Result<()> {
-        let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let facts: BTreeMap<_, _> =
+            facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let of_versions = facts.contains_key(VERSIONING) || facts.contains_key(LOCK);
+        let checks = if of_versions { bucket.checks().into() } else { vec![bucket.check()] };
         let name = names::bucket(&bucket.name);
-        let change = Change { checks: vec![bucket.check()], steps: vec![Step::Describe { name, facts }] };
+        let change = Change { checks, steps: vec![Step::Describe { name, facts }] };
         match self.client.change(&change).await.map_err(of)? {
             Changed::Done(_) => Ok(()),
-            Changed::Unmet(_) => Err(no_such(&bucket.name)),
+            Changed::Unmet(0) => Err(no_such(&bucket.name)),
+            Changed::Unmet(_) => {
+                let text = format!("somebody else changes the versions of {} now; try again", bucket.name);
+                Err(because(S3ErrorCode::OperationAborted, text))
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use crate::gateway::{self, Gateway};
 use crate::get::{self, Conditions};
 use crate::multipart::checked_number;
 use crate::put::{self, Headers, Place, Storing};
-use crate::{actions, lock, tags};
+use crate::{actions, tags};
 
 /// An object that is copied.
 struct Source {
@@ -135,8 +135,7 @@ impl Gateway {
         };
         let known = get::algorithms_of(&entry.sums()).and_then(|names| names.into_iter().next());
         let algorithm = input.checksum_algorithm.or(known).map(|name| name.as_str().to_owned());
-        let mut locks = wanted.facts(&bucket)?;
-        lock::add_default(&bucket, &mut locks)?;
+        let locks = wanted.facts(&bucket)?;
         let mut facts = put::facts(self.object_list(&bucket, &caller, &asked)?, class, headers)?;
         facts.extend(locks);
         let storing = Storing {

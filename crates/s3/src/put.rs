@@ -147,6 +147,7 @@ impl End<'_> {
                 if versioned {
                     facts.insert(entry::VERSIONED.to_owned(), "1".to_owned());
                 }
+                lock::add_default(bucket, &mut facts)?;
                 change
             }
             Place::Part { upload, id, .. } => {
@@ -187,7 +188,7 @@ impl Gateway {
         conditions: &Conditions,
     ) -> S3Result<(Change, bool)> {
         let (name, versioning) = (names::object(&bucket.name, key), bucket.versioning());
-        let mut checks = vec![bucket.check()];
+        let mut checks = Vec::from(bucket.checks());
         let mut steps = Vec::new();
         if versioning == Versioning::Never && conditions.is_empty() {
             steps.push(Step::Remove { name });
@@ -317,8 +318,7 @@ impl Gateway {
         }
         let (asked, wanted) = protection!(input);
         let class = input.storage_class.as_ref().map(StorageClass::as_str);
-        let mut locks = wanted.facts(&bucket)?;
-        lock::add_default(&bucket, &mut locks)?;
+        let locks = wanted.facts(&bucket)?;
         let mut storing = Storing {
             code: self.code(&bucket, class)?,
             attributes: attributes(input.content_type, input.metadata)?,

@@ -14,7 +14,7 @@ use crate::site::{ALICE, Answer, Site, Who, answer, noise, request};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Begins a put, and sends no byte of its body.
-async fn begun(site: &Site, target: &str, len: usize) -> TcpStream {
+pub async fn begun(site: &Site, target: &str, len: usize) -> TcpStream {
     let mut stream = TcpStream::connect(site.addr).await.unwrap();
     let head = request(ALICE, site.addr, "PUT", target, &[]);
     let head = format!("{head}content-length: {len}\r\nconnection: close\r\n\r\n");
@@ -32,7 +32,7 @@ async fn begun_form(site: &Site, len: usize) -> TcpStream {
     stream
 }
 
-async fn heard(stream: &mut TcpStream) -> Answer {
+pub async fn heard(stream: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await.unwrap();
     answer(&bytes)
@@ -98,7 +98,9 @@ async fn forms_and_lists_of_strangers_take_no_turns_and_end_by_themselves() {
         silent.push(begun_form(&site, 1000).await);
         let mut list = TcpStream::connect(site.addr).await.unwrap();
         let head = request(Who::Nobody, site.addr, "POST", "/bucket?delete", &[]);
-        list.write_all(format!("{head}content-length: 9\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        list.write_all(format!("{head}content-length: 9\r\nconnection: close\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
         silent.push(list);
     }
     site.put("/bucket/k", b"bytes").await.ok();
