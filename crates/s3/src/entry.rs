@@ -35,6 +35,8 @@ pub(crate) const TAGS: &str = ".tags";
 pub(crate) const PARTS: &str = ".parts";
 /// The checksums of its parts, in order, if they are not too many.
 pub(crate) const PART_SUMS: &str = ".part-sums";
+/// It is a part of an upload. A part that was rebuilt from blocks has no facts.
+pub(crate) const PART: &str = "part";
 /// The upload that made it.
 pub(crate) const UPLOAD: &str = ".upload";
 /// The code of an upload.

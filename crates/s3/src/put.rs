@@ -157,6 +157,7 @@ impl End<'_> {
                 if there != Some(*id) {
                     return Err(crate::multipart::no_upload());
                 }
+                facts.insert(entry::PART.to_owned(), "1".to_owned());
                 let upload = Check::Is { name: upload.clone(), id: Some(*id) };
                 Change { checks: vec![bucket.check(), upload], steps: Vec::new() }
             }
