@@ -142,14 +142,10 @@ impl Gateway {
         let current = self.current(&name).await?;
         let is_current = current.as_ref().is_some_and(|info| Entry(info).version() == version);
         let mut checks = vec![Check::Is { name: name.clone(), id: current.as_ref().map(|info| info.id) }];
-        let rest = self.all(&older).await?;
-        let target = match (&current, is_current) {
-            (Some(info), true) => info,
-            _ => match rest.iter().find(|info| Entry(info).version() == version) {
-                Some(info) => info,
-                None => return Ok(None),
-            },
-        };
+        // The newest of the others, and the one that is the newest without it.
+        let rest = self.client.list(&older, None, 2).await.map_err(of)?.objects;
+        let found = if is_current { current.clone() } else { self.older(bucket, key, version).await? };
+        let Some(target) = &found else { return Ok(None) };
         only.judge(Some(target))?;
         lock::may_remove(Entry(target), bypass)?;
         if bucket.fact(bucket::LOCK).is_some() {
@@ -252,10 +248,9 @@ impl Gateway {
         }
         // These are removed in one transaction; one by one if the bucket keeps versions by now.
         let remove = |key: &String| Step::Remove { name: names::object(&bucket.name, key) };
-        let change =
-            Change { checks: bucket.checks().into(), steps: together.iter().map(remove).collect() };
-        let removed = together.is_empty()
-            || matches!(self.client.change(&change).await.map_err(of)?, Changed::Done(_));
+        let change = Change { checks: bucket.checks().into(), steps: together.iter().map(remove).collect() };
+        let removed =
+            together.is_empty() || matches!(self.client.change(&change).await.map_err(of)?, Changed::Done(_));
         for key in together {
             let deleted = match removed {
                 true => Ok(Deleted::default()),

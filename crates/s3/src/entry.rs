@@ -68,6 +68,11 @@ const SUMS: [(&str, &str); 5] = [
 /// The version of an object that was written while versions were not kept.
 pub(crate) const NULL: &str = "null";
 
+/// The id of the object that is a version with this name; `None`: there can be none, or it is [`NULL`].
+pub(crate) fn id_of_version(version: &str) -> Option<u64> {
+    u64::from_str_radix(version, 16).ok().filter(|id| format!("{id:016x}") == version)
+}
+
 /// An object with its facts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry<'o>(pub &'o ObjectInfo);
@@ -276,6 +281,10 @@ mod tests {
         let info = fixture::stored("s3/b/k", 5, [(PARTS.to_owned(), text)]);
         assert_eq!(Entry(&info).parts(), Some(parts));
         assert_eq!(Entry(&info).version(), "null");
+        assert_eq!(id_of_version("00000000000000ff"), Some(255));
+        for none in ["null", "ff", "00000000000000FF", "+0000000000000ff", ""] {
+            assert_eq!(id_of_version(none), None, "{none}");
+        }
         assert_eq!(Entry(&info).etag(), "00000000000000010000000000000005-1");
     }
 }

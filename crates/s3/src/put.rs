@@ -218,7 +218,8 @@ impl Gateway {
             Versioning::Enabled => true,
             Versioning::Suspended => {
                 // The new one is the null version: there is no other then.
-                let old = self.all(&older).await?.into_iter().find(|old| !Entry(old).is_versioned());
+                let is_current = current.is_some_and(|current| !Entry(current).is_versioned());
+                let old = if is_current { None } else { self.older_null(bucket, key).await? };
                 if let Some(old) = old {
                     change.checks.push(Check::Is { name: old.name.clone(), id: Some(old.id) });
                     change.steps.push(Step::Remove { name: old.name });

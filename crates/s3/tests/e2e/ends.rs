@@ -163,7 +163,10 @@ async fn parts_without_their_upload_end_unless_they_may_be_all_that_is_left() {
     }
     // Without facts, as after a rebuild of the metadata from blocks.
     let (rebuilt, options) = (".s3/part/00/00001", PutOptions::new("rs:n=4,k=2"));
-    site.client.put(Arc::new(b"rebuilt".to_vec()), rebuilt, options, |_, _| {}).await.unwrap();
+    site.client
+        .put(Arc::new(bytes::Bytes::from_static(b"rebuilt")), rebuilt, options, |_, _| {})
+        .await
+        .unwrap();
     // The gateway that removed the upload has ended before it removed its parts.
     let steps = vec![Step::Remove { name: format!(".s3/upload/bucket/goes\0{}", ids[0]) }];
     site.client.change(&Change { checks: Vec::new(), steps }).await.unwrap();
