@@ -102,10 +102,26 @@ fn inspector<'a>(
     })
 }
 
-/// Checks the tickets for the blocks that programs read or write.
+/// Most bytes that the programs of a user's run may hold at once: their slices, if none is given back before the step's end.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// The bytes of all slices of one step.
+fn step_bytes(program: &Program) -> u64 {
+    let made = |task: &Task| match task {
+        Task::Load { .. } | Task::Fetch { .. } => 1,
+        Task::Compute { outputs, .. } => outputs.len() as u64,
+        Task::Persist { .. } => 0,
+    };
+    let slices: u64 = program.tasks.iter().map(made).sum();
+    let slice = u64::from(program.window.step_bytes).div_ceil(u64::from(program.window.w.max(1)));
+    slices.saturating_mul(slice)
+}
+
+/// Checks the tickets for the blocks that programs read or write, and what the programs of a user ask for.
 ///
 /// # Errors
-/// `PermissionDenied`: a ticket is missing, forged, for something else or too old; an update in place.
+/// `PermissionDenied`: a ticket is missing, forged, for something else or too old; an update in place. `ResourceExhausted`: more
+/// memory than a user's run may have.
 pub fn check_programs(
     peer: &Peer,
     by: Option<&Inspector>,
@@ -113,6 +129,12 @@ pub fn check_programs(
     shown: &[Ticket],
 ) -> Result<(), Status> {
     let Some(by) = inspector(peer, &[Wanted::Coordinator], by)? else { return Ok(()) };
+    let bytes = programs.iter().map(step_bytes).fold(0, u64::saturating_add);
+    if bytes > MOST_BYTES {
+        return Err(Status::resource_exhausted(format!(
+            "expected a run whose steps have at most {MOST_BYTES} bytes, got {bytes}"
+        )));
+    }
     for program in programs {
         let written: BTreeSet<BlockIndex> = program
             .tasks
@@ -209,6 +231,38 @@ mod tests {
         let refused = check_logs(&peer("client"), None, blocks, true, &[]).unwrap_err();
         assert!(refused.message().contains("that issues tickets"), "{refused:?}");
         check_logs(&Peer::default(), None, std::iter::once(block(1)), true, &[]).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_steps_of_a_user_have_a_bounded_size() {
+        let inspector =
+            Inspector::told(CLUSTER, (&TicketSecret::new(CLUSTER, &[7; 32]).key_of(NODE), NOW), None)
+                .unwrap();
+        let program = |outputs: u32| Program {
+            job: kintsu_plan::RunId(1),
+            lane: 0,
+            node: NODE,
+            window: kintsu_plan::Window::whole(0, 1 << 26, 1 << 26, 1),
+            tasks: vec![Task::Compute {
+                outputs: (0..outputs).map(kintsu_dag::Vertex).collect(),
+                inputs: Vec::new(),
+                coefs: Vec::new(),
+            }],
+            sends: Vec::new(),
+            blocks: Vec::new(),
+            peers: Vec::new(),
+            resume_key: 0,
+            serial: false,
+            rate: None,
+        };
+        let check = |role: &str, programs: &[Program]| {
+            check_programs(&peer(role), Some(&inspector), programs, &[]).map_err(|e| e.code())
+        };
+        check("client", &[program(8), program(8)]).unwrap();
+        for role in ["client", "operator"] {
+            assert_eq!(check(role, &[program(16), program(1)]), Err(tonic::Code::ResourceExhausted));
+        }
+        check("coordinator", &[program(17)]).unwrap();
     }
 
     #[tokio::test]

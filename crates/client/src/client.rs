@@ -119,12 +119,21 @@ impl Client {
         Ok(self.stripes(name, 0, 0).await?.object)
     }
 
+    /// A summary of the object with this id, if its name begins like this.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn info_of(&self, begins: &str, id: u64) -> Result<ObjectInfo, ClientError> {
+        let lookup = Lookup { name: begins.to_owned(), first: 0, limit: 0, at: None, id: Some(id) };
+        Ok(self.look(lookup).await?.object)
+    }
+
     /// Stripes `first..first + limit` of an object (fewer at its end), and where nodes listen.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn stripes(&self, name: &str, first: u64, limit: u64) -> Result<ObjectView, ClientError> {
-        self.look(Lookup { name: name.to_owned(), first, limit, at: None }).await
+        self.look(Lookup { name: name.to_owned(), first, limit, at: None, id: None }).await
     }
 
     pub(crate) async fn look(&self, lookup: Lookup) -> Result<ObjectView, ClientError> {
@@ -144,7 +153,7 @@ impl Client {
         first: u64,
         limit: u64,
     ) -> Result<ObjectView, ClientError> {
-        let lookup = Lookup { name: name.to_owned(), first, limit, at: None };
+        let lookup = Lookup { name: name.to_owned(), first, limit, at: None, id: None };
         let view = self.call_patiently(|mut c| {
             let lookup = lookup.clone();
             async move { c.objects.lookup(lookup).await }

@@ -140,7 +140,9 @@ impl Client {
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn find(&self, name: &str, at: u64) -> Result<Found, ClientError> {
         let asked = Instant::now();
-        let view = self.look(Lookup { name: name.to_owned(), first: 0, limit: PAGE, at: Some(at) }).await?;
+        let view = self
+            .look(Lookup { name: name.to_owned(), first: 0, limit: PAGE, at: Some(at), id: None })
+            .await?;
         Ok(Found { client: self.clone(), view, asked, answered: asked.elapsed() })
     }
 

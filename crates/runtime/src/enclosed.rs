@@ -128,7 +128,13 @@ pub(crate) fn fits(programs: &[Program]) -> bool {
             return false;
         }
         let frame = |step: Range<u64>| (part_bytes(window, step.end - step.start) + HEADER_BYTES) as u64;
-        let stream: u64 = window.steps().map(frame).sum();
+        let mut stream = 0;
+        for step in window.steps().take_while(|_| !program.sends.is_empty()) {
+            stream += frame(step);
+            if stream > MOST_BYTES {
+                return false;
+            }
+        }
         for (_, to) in &program.sends {
             *bytes.entry(*to).or_insert(0) += stream;
         }
@@ -200,6 +206,9 @@ mod tests {
         assert!(fits(&[program(4096, 4)]) && fits(&[program(40_000, 14)]));
         assert!(!fits(&[program(MOST_BYTES, 1)]) && !fits(&[program(u64::MAX / 8, 1)]));
         assert!(!fits(&[program(40_000, 1), program(40_000, 1)]), "two lanes to one node");
+        let mut tiny = program(MOST_BYTES * u64::from(u16::MAX), 1);
+        (tiny.window.w, tiny.window.step_bytes) = (u16::MAX, 1);
+        assert!(!fits(&[tiny]), "known without a look at each step");
         assert!(!fits(&[program(4096, 0)]) && !fits(&[]));
         assert!(!fits(&[Program { serial: true, ..program(4096, 1) }]));
         let fetch = Task::Fetch { vertex: Vertex(1), from: NodeId(1) };

@@ -18,6 +18,7 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Fault, FaultKind};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
 use crate::fault::fault;
@@ -81,6 +82,8 @@ impl Lane {
         let batch = (BATCH_BYTES / whole.max(1)).max(1) as u64;
         let begun = Instant::now();
         for step in window.steps() {
+            // A step that waits for nothing still lets others run, and the run end.
+            consume_budget().await;
             self.turn(begun).await?;
             let len = part_bytes(&window, step.end - step.start);
             self.give_way(len as u64).await?;

@@ -107,6 +107,9 @@ async fn prepare(node: NodeId, programs: &[Program], context: &Context) -> Resul
             let got = format!("lane {} of job {} for {}", program.lane, program.job, program.node);
             return Err(invalid(node, "programs", "one a lane, of one job and node, from one start", got));
         }
+        if program.tasks.is_empty() {
+            return Err(invalid(node, "tasks of a program", "at least one", "none"));
+        }
         scripts.push(Script::new(program)?);
     }
     if let Some((lane, from)) = context.enclosed.stray(programs) {
@@ -258,6 +261,7 @@ fn note_panic<T>(joined: Result<T, tokio::task::JoinError>, node: NodeId, verdic
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use kintsu_dag::{BlockId, BlockIndex, Sink, StripeId, Task, Vertex};
     use kintsu_plan::{RunId, Window};
@@ -365,5 +369,43 @@ mod tests {
         let fault = wrong.fault.unwrap();
         assert_eq!((fault.kind, fault.node), (FaultKind::Mismatch, NodeId(4)), "{fault}");
         assert_eq!(visible, None);
+    }
+
+    /// A program of 2^32 steps that wait for nothing.
+    fn waits_for_nothing() -> Program {
+        let tasks = vec![Task::Compute { outputs: vec![Vertex(0)], inputs: Vec::new(), coefs: Vec::new() }];
+        Program {
+            job: RunId(1),
+            lane: 0,
+            node: NodeId(4),
+            window: Window::whole(0, 1 << 32, 1, 1),
+            tasks,
+            sends: Vec::new(),
+            blocks: Vec::new(),
+            peers: Vec::new(),
+            resume_key: 0,
+            serial: false,
+            rate: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_without_tasks_is_refused() {
+        let context = Context::new(DataPlane::client(Credentials::none()), Arc::new(Memory::default()));
+        let program = Program { tasks: Vec::new(), ..waits_for_nothing() };
+        let fault = run(&[program], context).await.fault.unwrap();
+        assert_eq!(fault.kind, FaultKind::Invalid, "{fault}");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_waits_for_nothing_can_be_ended() {
+        let context = Context::new(DataPlane::client(Credentials::none()), Arc::new(Memory::default()));
+        let cancel = context.cancel.clone();
+        // One thread: if the lane kept it, this would not go on.
+        let running = tokio::spawn(async move { run(&[waits_for_nothing()], context).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        cancel.cancel();
+        let fault = running.await.unwrap().fault.unwrap();
+        assert_eq!(fault.kind, FaultKind::Aborted, "{fault}");
     }
 }

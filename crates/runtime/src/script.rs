@@ -109,6 +109,9 @@ impl Script {
     }
 }
 
+/// Most steps of a window: those of 1 byte of the longest blocks.
+const MOST_STEPS: u64 = 1 << 32;
+
 fn check_window(program: &Program) -> Result<(), Fault> {
     let w = &program.window;
     let wrong = |expected: &str| Err(invalid(program.node, "window", expected, format!("{w:?}")));
@@ -118,11 +121,14 @@ fn check_window(program: &Program) -> Result<(), Fault> {
     if w.w == 0 || w.step_bytes == 0 || !w.step_bytes.is_multiple_of(u32::from(w.w)) {
         return wrong("a step that is a multiple of w, both above 0");
     }
+    if (w.end - w.start).div_ceil(u64::from(w.step_bytes)) > MOST_STEPS {
+        return wrong("at most 2^32 steps");
+    }
     if part_bytes(w, u64::from(w.step_bytes)) > MAX_PAYLOAD_BYTES {
         return wrong("slices of at most 64 MiB");
     }
-    if w.period == 0 || u64::from(w.phase) + u64::from(w.share) > u64::from(w.period) {
-        return wrong("phase + share within a period above 0");
+    if w.share == 0 || u64::from(w.phase) + u64::from(w.share) > u64::from(w.period) {
+        return wrong("a share above 0, and phase + share within the period");
     }
     Ok(())
 }
@@ -372,6 +378,8 @@ mod tests {
         refused(|p| p.window.start = 101, "start <= end");
         refused(|p| p.window.step_bytes = u32::MAX, "64 MiB");
         refused(|p| p.window.period = 0, "period");
+        refused(|p| p.window.share = 0, "period");
+        refused(|p| (p.window.end, p.window.step_bytes) = ((1 << 32) + 1, 1), "2^32 steps");
         refused(|p| p.window.phase = 1, "period");
         refused(|p| p.tasks.push(p.tasks[1].clone()), "made once");
         refused(|p| p.tasks.swap(0, 2), "made before it is used");

@@ -8,23 +8,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::{Extensions, HeaderMap, Uri};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Uri};
 use kintsu_wire::message::ObjectInfo;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::PostObjectInput;
-use s3s::{S3ErrorCode, S3Request, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
 
 use crate::actions::{self, Action, Granted};
 use crate::audit::Attempt;
 use crate::bucket::{Bucket, POLICY};
 use crate::condition::Circumstances;
 use crate::entry::{self, Entry};
-use crate::error::because;
+use crate::error::{because, invalid};
 use crate::gateway::{self, Gateway};
 use crate::keys::{Key, Keys, Right};
 use crate::policy::{Effect, Policy};
-use crate::tags;
+use crate::{presigned, tags};
 
 /// Who calls: a key, or somebody without one.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Gateway {
         let mut tags = Vec::new();
         if policy.as_ref().is_some_and(Policy::asks_for_tags) {
             object = Some(self.requested_object(&access).await?);
-            let info = object.as_ref().and_then(Option::as_ref);
+            let info = object.as_ref().and_then(|found| found.as_ref().ok());
             tags = tags::parse(info.and_then(|info| Entry(info).fact(entry::TAGS)).unwrap_or_default())?;
         }
         let effect = policy
@@ -173,23 +173,27 @@ impl Gateway {
                     None => self.requested_object(&access).await?,
                 };
                 match found {
-                    Some(info) => Entry(&info).acl(bucket).gives(caller, right, public),
-                    // The operation says that there is none.
-                    None => access.may_list(policy.as_ref(), public),
+                    Ok(info) => Entry(&info).acl(bucket).gives(caller, right, public),
+                    // Whoever may list is told that there is none. The request goes no further: what it asks for may appear
+                    // meanwhile, and nobody has judged that.
+                    Err(missing) if access.may_list(policy.as_ref(), public) => return Err(missing),
+                    Err(_) => false,
                 }
             }
         };
         if given { Ok(()) } else { denied() }
     }
 
-    /// The object that a request is about, if there is one.
-    async fn requested_object(&self, access: &AccessRequest<'_>) -> S3Result<Option<ObjectInfo>> {
-        let Some(key) = access.key else { return Ok(None) };
+    /// The object that a request is about, or the error that says that there is none.
+    async fn requested_object(&self, access: &AccessRequest<'_>) -> S3Result<Result<ObjectInfo, S3Error>> {
+        let Some(key) = access.key else {
+            return Ok(Err(because(S3ErrorCode::NoSuchKey, "the request names no object")));
+        };
         match self.version(access.bucket, key, access.version).await {
-            Ok((_, info)) => Ok(Some(info)),
+            Ok((_, info)) => Ok(Ok(info)),
             Err(error) => match error.code() {
                 S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchVersion | S3ErrorCode::MethodNotAllowed => {
-                    Ok(None)
+                    Ok(Err(error))
                 }
                 _ => Err(error),
             },
@@ -214,8 +218,13 @@ impl S3Auth for Secrets {
 pub(crate) struct AccessCheck(pub Arc<Gateway>);
 
 impl AccessCheck {
-    /// Whether this caller may make a request.
-    async fn may(&self, caller: &Caller, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+    /// Whether this caller may make a request with these parameters.
+    async fn may(
+        &self,
+        caller: &Caller,
+        parameters: &[(String, String)],
+        cx: &mut S3AccessContext<'_>,
+    ) -> S3Result<()> {
         let gateway = &self.0;
         let operation = cx.s3_op().name().to_owned();
         let Some(bucket) = cx.s3_path().get_bucket_name().map(str::to_owned) else {
@@ -245,13 +254,12 @@ impl AccessCheck {
             let text = format!("the bucket {bucket} belongs to somebody else than the request expects");
             return Err(because(S3ErrorCode::AccessDenied, text));
         }
-        // Each of its objects, and the object of a form, is checked by itself.
-        if operation == "DeleteObjects" || operation == "PostObject" {
+        // What decides is in the body: the operation checks each object, or the tags; a form has a check of its own.
+        if ["DeleteObjects", "PutObjectTagging", "PostObject"].contains(&operation.as_str()) {
             return Ok(());
         }
         let origin = cx.extensions_mut().get::<Origin>().copied();
-        let query = cx.uri().query().unwrap_or_default();
-        let version = query.split('&').find_map(|pair| pair.strip_prefix("versionId="));
+        let version = parameter(parameters, "versionId");
         gateway
             .allow(AccessRequest {
                 caller,
@@ -259,10 +267,70 @@ impl AccessCheck {
                 key: cx.s3_path().get_object_key(),
                 version: version.filter(|version| !version.is_empty()),
                 action: actions::of(&operation),
-                context: RequestContext { headers: cx.headers(), query, origin },
+                context: RequestContext {
+                    headers: cx.headers(),
+                    query: cx.uri().query().unwrap_or_default(),
+                    origin,
+                },
             })
             .await
     }
+}
+
+/// The headers of a request as if they said which tags its object gets.
+pub(crate) fn tagged(headers: &HeaderMap, tags: Option<&str>) -> S3Result<HeaderMap> {
+    let mut headers = headers.clone();
+    headers.remove(TAGGING);
+    note(&mut headers, TAGGING, tags)?;
+    Ok(headers)
+}
+
+const TAGGING: &str = "x-amz-tagging";
+
+fn note(headers: &mut HeaderMap, name: &str, value: Option<&str>) -> S3Result<()> {
+    let Some(value) = value else { return Ok(()) };
+    let name = HeaderName::try_from(name).map_err(|error| invalid("form", "names of headers", error))?;
+    let value = HeaderValue::from_bytes(value.as_bytes());
+    let value = value.map_err(|_| invalid(name.as_str(), "a text that can be a header", "another one"))?;
+    headers.insert(name, value);
+    Ok(())
+}
+
+/// The headers of a put that says what a form says. Those of the form's own request say nothing about its object.
+fn said_by_form(headers: &HeaderMap, form: &PostObjectInput) -> S3Result<HeaderMap> {
+    let others = headers.iter().filter(|(name, _)| !name.as_str().starts_with("x-amz-"));
+    let mut said: HeaderMap = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let until = form.object_lock_retain_until_date.as_ref().map(entry::written).transpose()?;
+    for (name, value) in [
+        ("x-amz-acl", form.acl.as_ref().map(|acl| acl.as_str())),
+        ("x-amz-grant-full-control", form.grant_full_control.as_deref()),
+        ("x-amz-grant-read", form.grant_read.as_deref()),
+        ("x-amz-grant-read-acp", form.grant_read_acp.as_deref()),
+        ("x-amz-grant-write-acp", form.grant_write_acp.as_deref()),
+        (TAGGING, form.tagging.as_deref()),
+        ("x-amz-storage-class", form.storage_class.as_ref().map(|class| class.as_str())),
+        ("x-amz-website-redirect-location", form.website_redirect_location.as_deref()),
+        ("x-amz-server-side-encryption", form.server_side_encryption.as_ref().map(|kind| kind.as_str())),
+        ("x-amz-server-side-encryption-customer-algorithm", form.sse_customer_algorithm.as_deref()),
+        ("x-amz-server-side-encryption-aws-kms-key-id", form.ssekms_key_id.as_deref()),
+        ("x-amz-object-lock-mode", form.object_lock_mode.as_ref().map(|mode| mode.as_str())),
+        ("x-amz-object-lock-retain-until-date", until.as_deref()),
+        (
+            "x-amz-object-lock-legal-hold",
+            form.object_lock_legal_hold_status.as_ref().map(|hold| hold.as_str()),
+        ),
+    ] {
+        note(&mut said, name, value)?;
+    }
+    for (name, value) in form.metadata.iter().flatten() {
+        note(&mut said, &format!("x-amz-meta-{name}"), Some(value))?;
+    }
+    Ok(said)
+}
+
+/// The value of a parameter of a query. The library refuses a request that says it twice.
+pub(crate) fn parameter<'p>(query: &'p [(String, String)], name: &str) -> Option<&'p str> {
+    query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
 #[async_trait]
@@ -272,7 +340,13 @@ impl S3Access for AccessCheck {
         let caller = Arc::new(Caller { key });
         cx.extensions_mut().insert(caller.clone());
         let attempt = Attempt::of(cx, &caller);
-        let checked = self.may(&caller, cx).await;
+        // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
+        let parameters = tags::parse(cx.uri().query().unwrap_or_default());
+        let parameters = parameters.and_then(|known| presigned::check(&known, cx.headers()).map(|()| known));
+        let checked = match parameters {
+            Ok(parameters) => self.may(&caller, &parameters, cx).await,
+            Err(error) => Err(error),
+        };
         if let Some(attempt) = attempt {
             attempt.checked(&checked, cx.extensions_mut());
         }
@@ -281,16 +355,21 @@ impl S3Access for AccessCheck {
 
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
         let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
-        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
-        let access = AccessRequest {
-            caller: &caller,
-            bucket: &bucket,
-            key: Some(&request.input.key),
-            version: None,
-            action: actions::WRITE,
-            context,
+        let checked = match said_by_form(&request.headers, &request.input) {
+            Ok(headers) => {
+                let context = RequestContext::of(&headers, &request.uri, &request.extensions);
+                let access = AccessRequest {
+                    caller: &caller,
+                    bucket: &bucket,
+                    key: Some(&request.input.key),
+                    version: None,
+                    action: actions::WRITE,
+                    context,
+                };
+                self.0.allow(access).await
+            }
+            Err(error) => Err(error),
         };
-        let checked = self.0.allow(access).await;
         // Only the form says which key it is.
         if let Some(attempt) = request.extensions.remove::<Attempt>() {
             attempt.on(&request.input.key).checked(&checked, &mut request.extensions);

@@ -1,10 +1,9 @@
-//! Bytes that a client sends: read with patience, digested while they pass, and compared with what the client says of them.
+//! Bytes that a client sends: digested while they pass, and compared with what the client says of them.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt};
@@ -15,7 +14,6 @@ use s3s::stream::ByteStream;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::task::JoinHandle;
-use tokio::time::{Sleep, sleep};
 
 use crate::entry::{algorithms, values};
 use crate::error::because;
@@ -229,26 +227,17 @@ pub(crate) struct Intake {
     rest: Bytes,
     /// Bytes that are still to come, if that is known.
     left: Option<u64>,
-    patience: Duration,
-    clock: Pin<Box<Sleep>>,
 }
 
 impl Intake {
-    /// Bytes that a client sends, or that another object has. Each wait for a piece takes `patience` at most.
-    pub(crate) fn new(
-        body: StreamingBlob,
-        len: Option<u64>,
-        claims: &Claims,
-        tags: EntityTags,
-        patience: Duration,
-    ) -> Self {
+    /// Bytes that a client sends, or that another object has.
+    pub(crate) fn new(body: StreamingBlob, len: Option<u64>, claims: &Claims, tags: EntityTags) -> Self {
         let passing = Passing::new(claims, tags);
         let left = len.or_else(|| body.remaining_length().exact().map(|len| len as u64));
         let long = left.is_none_or(|left| left > BATCH as u64);
         let aside = (long && passing.computes()).then(Aside::default);
         let watch = Watch(Arc::new(Mutex::new(passing)));
-        let clock = Box::pin(sleep(patience));
-        Self { body, watch, aside, ended: false, rest: Bytes::new(), left, patience, clock }
+        Self { body, watch, aside, ended: false, rest: Bytes::new(), left }
     }
 
     pub(crate) fn watch(&self) -> Watch {
@@ -284,18 +273,7 @@ impl Intake {
         if self.ended {
             return Poll::Ready(None);
         }
-        let piece = match self.body.poll_next_unpin(cx) {
-            Poll::Ready(piece) => piece,
-            Poll::Pending => {
-                if self.clock.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
-                let text = format!("nothing came for {} s", self.patience.as_secs());
-                return self.fail(because(S3ErrorCode::RequestTimeout, text));
-            }
-        };
-        self.clock.as_mut().reset(tokio::time::Instant::now() + self.patience);
-        match piece {
+        match ready!(self.body.poll_next_unpin(cx)) {
             Some(Ok(piece)) => {
                 let len = piece.len() as u64;
                 match &mut self.left {
@@ -443,7 +421,7 @@ mod tests {
 
     fn intake(pieces: Vec<io::Result<Bytes>>, len: Option<u64>, claims: &Claims) -> Intake {
         let body = from_queue(futures::stream::iter(pieces));
-        Intake::new(body, len, claims, EntityTags::Md5, Duration::from_secs(5))
+        Intake::new(body, len, claims, EntityTags::Md5)
     }
 
     #[tokio::test]
@@ -505,17 +483,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_is_short_long_or_silent_is_an_error() {
+    async fn a_body_that_is_short_or_long_is_an_error() {
         let one = || Ok(Bytes::from_static(b"abc"));
         let claims = Claims::default();
         for (pieces, len) in [(vec![one()], 4), (vec![one(), one()], 5)] {
             let error = intake(pieces, Some(len), &claims).collect(len as usize).await.unwrap_err();
             assert_eq!(error.code(), &S3ErrorCode::IncompleteBody);
         }
-        let silent = futures::stream::iter([one()]).chain(futures::stream::pending());
-        let (silent, patience) = (from_queue(silent), Duration::from_millis(100));
-        let silent = Intake::new(silent, Some(9), &claims, EntityTags::Md5, patience);
-        let error = silent.collect(9).await.unwrap_err();
-        assert_eq!(error.code(), &S3ErrorCode::RequestTimeout);
     }
 }

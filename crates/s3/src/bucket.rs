@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::acl::Acl;
+use crate::delete::{TRIES, crowded};
 use crate::error::{because, of};
 use crate::gateway::Gateway;
 use crate::names;
@@ -122,6 +123,12 @@ impl Bucket {
     pub(crate) fn check(&self) -> Check {
         Check::Is { name: names::bucket(&self.name), id: Some(self.id) }
     }
+
+    /// That it still exists, and keeps and locks versions as it did: what becomes of the version before rests on that.
+    pub(crate) fn checks(&self) -> [Check; 2] {
+        let facts = [VERSIONING, LOCK].map(|name| (name.to_owned(), self.fact(name).map(str::to_owned)));
+        [self.check(), Check::Facts { name: names::bucket(&self.name), facts: facts.into() }]
+    }
 }
 
 impl Gateway {
@@ -160,43 +167,63 @@ impl Gateway {
     /// # Errors
     /// `BucketNotEmpty`; `NoSuchBucket` if it was removed meanwhile.
     pub(crate) async fn remove_bucket(&self, bucket: &Bucket) -> S3Result<()> {
-        let empty = |prefix| Check::First { prefix, id: None };
-        let mut steps = Vec::new();
-        for upload in self.all(&names::uploads(&bucket.name)).await? {
-            if let Some((_, id)) = upload.name.rsplit_once(names::END_OF_KEY) {
-                let parts = self.all(&names::parts(id)).await?;
-                steps.extend(parts.into_iter().map(|part| Step::Remove { name: part.name }));
+        let not_empty = || {
+            let text = format!("expected no object and no version in {}, got at least one", bucket.name);
+            Err(because(S3ErrorCode::BucketNotEmpty, text))
+        };
+        let [objects, versions] = [names::objects(&bucket.name), names::all_versions(&bucket.name)];
+        let uploads = names::uploads(&bucket.name);
+        let first = |prefix: &str| Check::First { prefix: prefix.to_owned(), id: None };
+        for _ in 0..TRIES {
+            // Uploads to a bucket that stays go on.
+            for prefix in [&objects, &versions] {
+                if !self.client.list(prefix, None, 1).await.map_err(of)?.objects.is_empty() {
+                    return not_empty();
+                }
             }
-            steps.push(Step::Remove { name: upload.name });
-        }
-        steps.push(Step::Remove { name: names::bucket(&bucket.name) });
-        let checks = vec![
-            bucket.check(),
-            empty(names::objects(&bucket.name)),
-            empty(names::all_versions(&bucket.name)),
-        ];
-        match self.client.change(&Change { checks, steps }).await.map_err(of)? {
-            Changed::Done(_) => Ok(()),
-            Changed::Unmet(0) => Err(no_such(&bucket.name)),
-            Changed::Unmet(_) => {
-                let text = format!("expected no object and no version in {}, got at least one", bucket.name);
-                Err(because(S3ErrorCode::BucketNotEmpty, text))
+            // One by one, because a change has a size.
+            loop {
+                let page = self.client.list(&uploads, None, 1000).await.map_err(of)?;
+                for upload in &page.objects {
+                    self.abort(upload, names::id_of_upload(&upload.name).unwrap_or_default()).await?;
+                }
+                if !page.more {
+                    break;
+                }
+            }
+            let checks = vec![bucket.check(), first(&objects), first(&versions), first(&uploads)];
+            let steps = vec![Step::Remove { name: names::bucket(&bucket.name) }];
+            match self.client.change(&Change { checks, steps }).await.map_err(of)? {
+                Changed::Done(_) => return Ok(()),
+                Changed::Unmet(0) => return Err(no_such(&bucket.name)),
+                Changed::Unmet(3) => {}
+                Changed::Unmet(_) => return not_empty(),
             }
         }
+        Err(crowded(&bucket.name))
     }
 
     /// Changes settings of a bucket.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`; `OperationAborted` if somebody else changes at the same time how it keeps or locks versions.
     pub(crate) async fn set_bucket(
         &self,
         bucket: &Bucket,
         facts: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> S3Result<()> {
-        let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let facts: BTreeMap<_, _> = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let of_versions = facts.contains_key(VERSIONING) || facts.contains_key(LOCK);
+        let checks = if of_versions { bucket.checks().into() } else { vec![bucket.check()] };
         let name = names::bucket(&bucket.name);
-        let change = Change { checks: vec![bucket.check()], steps: vec![Step::Describe { name, facts }] };
+        let change = Change { checks, steps: vec![Step::Describe { name, facts }] };
         match self.client.change(&change).await.map_err(of)? {
             Changed::Done(_) => Ok(()),
-            Changed::Unmet(_) => Err(no_such(&bucket.name)),
+            Changed::Unmet(0) => Err(no_such(&bucket.name)),
+            Changed::Unmet(_) => {
+                let text = format!("somebody else changes the versions of {} now; try again", bucket.name);
+                Err(because(S3ErrorCode::OperationAborted, text))
+            }
         }
     }
 

@@ -89,7 +89,8 @@ impl Circumstances<'_> {
     }
 
     fn header(&self, name: &str) -> Option<String> {
-        self.headers.get(name)?.to_str().ok().map(str::to_owned)
+        // What is no text is compared too: a denial must not be passed by with it.
+        Some(String::from_utf8_lossy(self.headers.get(name)?.as_bytes()).into_owned())
     }
 
     fn parameter(&self, name: &str) -> Option<String> {

@@ -8,7 +8,7 @@ use kintsu_wire::message::Attributes;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::access::{AccessRequest, Caller, RequestContext};
+use crate::access::{self, AccessRequest, Caller, RequestContext};
 use crate::body::Claims;
 use crate::entry::{self, Entry};
 use crate::error::{because, invalid};
@@ -16,7 +16,7 @@ use crate::gateway::{self, Gateway};
 use crate::get::{self, Conditions};
 use crate::multipart::checked_number;
 use crate::put::{self, Headers, Place, Storing};
-use crate::{actions, lock, tags};
+use crate::{actions, tags};
 
 /// An object that is copied.
 struct Source {
@@ -94,7 +94,20 @@ impl Gateway {
         }
         let tagging = match retag {
             true => tags::from_header(input.tagging.as_deref())?,
-            false => entry.owned(entry::TAGS),
+            false => {
+                // The object gets the tags of the source, whatever the request says.
+                let headers = access::tagged(&request.headers, entry.fact(entry::TAGS))?;
+                let access = AccessRequest {
+                    caller: &caller,
+                    bucket: &bucket,
+                    key: Some(&input.key),
+                    version: None,
+                    action: actions::WRITE,
+                    context: RequestContext::of(&headers, &request.uri, &request.extensions),
+                };
+                self.allow(access).await?;
+                entry.owned(entry::TAGS)
+            }
         };
         let headers = match replace {
             true => Headers {
@@ -122,8 +135,7 @@ impl Gateway {
         };
         let known = get::algorithms_of(&entry.sums()).and_then(|names| names.into_iter().next());
         let algorithm = input.checksum_algorithm.or(known).map(|name| name.as_str().to_owned());
-        let mut locks = wanted.facts(&bucket)?;
-        lock::add_default(&bucket, &mut locks)?;
+        let locks = wanted.facts(&bucket)?;
         let mut facts = put::facts(self.object_list(&bucket, &caller, &asked)?, class, headers)?;
         facts.extend(locks);
         let storing = Storing {

@@ -76,7 +76,9 @@ impl Gateway {
         bypass: bool,
     ) -> S3Result<Deleted> {
         names::checked_key(key)?;
+        let mut fresh = None;
         for _ in 0..TRIES {
+            let bucket = fresh.as_ref().unwrap_or(bucket);
             let (change, mut deleted) = match version {
                 Some(version) => match self.without(bucket, key, version, (only, bypass)).await? {
                     Some(found) => found,
@@ -91,7 +93,7 @@ impl Gateway {
                     }
                     return Ok(deleted);
                 }
-                Changed::Unmet(_) => {}
+                Changed::Unmet(_) => fresh = Some(self.bucket(&bucket.name).await?),
             }
         }
         Err(crowded(key))
@@ -103,7 +105,7 @@ impl Gateway {
         let versioning = bucket.versioning();
         if versioning == Versioning::Never && only.is_empty() {
             let steps = vec![Step::Remove { name }];
-            return Ok((Change { checks: Vec::new(), steps }, Deleted::default()));
+            return Ok((Change { checks: bucket.checks().into(), steps }, Deleted::default()));
         }
         let current = self.current(&name).await?;
         if current.is_none() && !only.is_empty() && versioning != Versioning::Never {
@@ -114,6 +116,7 @@ impl Gateway {
         }
         let mut change = self.put_aside(bucket, key, current.as_ref()).await?;
         change.checks.push(Check::Is { name, id: current.map(|info| info.id) });
+        change.checks.extend(bucket.checks());
         if versioning != Versioning::Never {
             let mut facts = [(entry::MARKER.to_owned(), "1".to_owned())].into_iter().collect::<Vec<_>>();
             if versioning == Versioning::Enabled {
@@ -139,19 +142,16 @@ impl Gateway {
         let current = self.current(&name).await?;
         let is_current = current.as_ref().is_some_and(|info| Entry(info).version() == version);
         let mut checks = vec![Check::Is { name: name.clone(), id: current.as_ref().map(|info| info.id) }];
-        let rest = self.all(&older).await?;
-        let target = match (&current, is_current) {
-            (Some(info), true) => info,
-            _ => match rest.iter().find(|info| Entry(info).version() == version) {
-                Some(info) => info,
-                None => return Ok(None),
-            },
-        };
+        // The newest of the others, and the one that is the newest without it.
+        let rest = self.client.list(&older, None, 2).await.map_err(of)?.objects;
+        let found = if is_current { current.clone() } else { self.older(bucket, key, version).await? };
+        let Some(target) = &found else { return Ok(None) };
         only.judge(Some(target))?;
         lock::may_remove(Entry(target), bypass)?;
         if bucket.fact(bucket::LOCK).is_some() {
             checks.push(lock::unchanged(Entry(target)));
         }
+        checks.extend(bucket.checks());
         let mut steps = Vec::new();
         let deleted = Deleted { marker: Entry(target).is_marker(), version: Some(version.to_owned()) };
         let removed = if is_current { name.clone() } else { target.name.clone() };
@@ -219,7 +219,7 @@ impl Gateway {
                 attempt.on(key).note(why);
             }
         };
-        let (mut steps, mut together) = (Vec::new(), Vec::new());
+        let (mut done, mut together) = (Vec::new(), Vec::new());
         for object in objects {
             let access = AccessRequest {
                 caller: &caller,
@@ -230,15 +230,9 @@ impl Gateway {
                 context: RequestContext::of(&request.headers, &request.uri, &request.extensions),
             };
             let allowed = self.allow(access).await;
-            let known = allowed.and_then(|()| names::checked_key(&object.key));
-            let is_plain = plain(&object);
-            let done = match known {
-                Err(error) => Err(error),
-                // These are removed in one transaction.
-                Ok(()) if is_plain => {
-                    steps.push(Step::Remove { name: names::object(&bucket.name, &object.key) });
-                    Ok(Deleted::default())
-                }
+            match allowed.and_then(|()| names::checked_key(&object.key)) {
+                Err(error) => done.push((object.key, object.version_id, Err(error))),
+                Ok(()) if plain(&object) => together.push(object.key),
                 Ok(()) => {
                     let only = Only {
                         id: None,
@@ -246,34 +240,41 @@ impl Gateway {
                         size: object.size,
                         modified: object.last_modified_time,
                     };
-                    self.delete(&bucket, &object.key, object.version_id.as_deref(), &only, bypass).await
+                    let deleted =
+                        self.delete(&bucket, &object.key, object.version_id.as_deref(), &only, bypass).await;
+                    done.push((object.key, object.version_id, deleted));
                 }
-            };
-            match &done {
-                Ok(_) if is_plain => together.push(object.key.clone()),
-                Ok(_) => note(&object.key, None),
-                Err(error) => note(&object.key, Some(error.message().unwrap_or_default())),
             }
+        }
+        // These are removed in one transaction; one by one if the bucket keeps versions by now.
+        let remove = |key: &String| Step::Remove { name: names::object(&bucket.name, key) };
+        let change = Change { checks: bucket.checks().into(), steps: together.iter().map(remove).collect() };
+        let removed =
+            together.is_empty() || matches!(self.client.change(&change).await.map_err(of)?, Changed::Done(_));
+        for key in together {
+            let deleted = match removed {
+                true => Ok(Deleted::default()),
+                false => self.delete(&bucket, &key, None, &Only::default(), bypass).await,
+            };
+            done.push((key, None, deleted));
+        }
+        for (key, version_id, done) in done {
+            note(&key, done.as_ref().err().map(|error| error.message().unwrap_or_default()));
             match done {
                 Ok(done) => deleted.push(DeletedObject {
                     delete_marker: done.marker.then_some(true),
                     delete_marker_version_id: done.version.filter(|_| done.marker),
-                    key: Some(object.key),
-                    version_id: object.version_id,
+                    key: Some(key),
+                    version_id,
                 }),
                 Err(error) => errors.push(Error {
                     code: Some(error.code().as_str().to_owned()),
-                    key: Some(object.key),
+                    key: Some(key),
                     message: error.message().map(str::to_owned),
-                    version_id: object.version_id,
+                    version_id,
                 }),
             }
         }
-        if !steps.is_empty() {
-            let change = Change { checks: Vec::new(), steps };
-            self.client.change(&change).await.map_err(of)?;
-        }
-        together.iter().for_each(|key| note(key, None));
         let quiet = quiet.unwrap_or(false);
         Ok(S3Response::new(DeleteObjectsOutput {
             deleted: (!quiet).then_some(deleted),

@@ -35,6 +35,8 @@ pub(crate) const TAGS: &str = ".tags";
 pub(crate) const PARTS: &str = ".parts";
 /// The checksums of its parts, in order, if they are not too many.
 pub(crate) const PART_SUMS: &str = ".part-sums";
+/// It is a part of an upload. A part that was rebuilt from blocks has no facts.
+pub(crate) const PART: &str = "part";
 /// The upload that made it.
 pub(crate) const UPLOAD: &str = ".upload";
 /// The code of an upload.
@@ -65,6 +67,11 @@ const SUMS: [(&str, &str); 5] = [
 
 /// The version of an object that was written while versions were not kept.
 pub(crate) const NULL: &str = "null";
+
+/// The id of the object that is a version with this name; `None`: there can be none, or it is [`NULL`].
+pub(crate) fn id_of_version(version: &str) -> Option<u64> {
+    u64::from_str_radix(version, 16).ok().filter(|id| format!("{id:016x}") == version)
+}
 
 /// An object with its facts.
 #[derive(Debug, Clone, Copy)]
@@ -181,7 +188,15 @@ pub(crate) fn owner_of(name: &str) -> Owner {
 /// # Errors
 /// `InvalidArgument`: a date that cannot be written.
 pub(crate) fn retained(mode: &str, until: &Timestamp) -> S3Result<String> {
-    let mut text = format!("{mode} ").into_bytes();
+    Ok(format!("{mode} {}", written(until)?))
+}
+
+/// The end of a retention, as S3 writes it.
+///
+/// # Errors
+/// `InvalidArgument`: a date that cannot be written.
+pub(crate) fn written(until: &Timestamp) -> S3Result<String> {
+    let mut text = Vec::new();
     let written = until.format(TimestampFormat::DateTime, &mut text);
     written.map_err(|error| crate::error::invalid("retain-until-date", "a date", error))?;
     String::from_utf8(text).map_err(|error| crate::error::invalid("retain-until-date", "a date", error))
@@ -266,6 +281,10 @@ mod tests {
         let info = fixture::stored("s3/b/k", 5, [(PARTS.to_owned(), text)]);
         assert_eq!(Entry(&info).parts(), Some(parts));
         assert_eq!(Entry(&info).version(), "null");
+        assert_eq!(id_of_version("00000000000000ff"), Some(255));
+        for none in ["null", "ff", "00000000000000FF", "+0000000000000ff", ""] {
+            assert_eq!(id_of_version(none), None, "{none}");
+        }
         assert_eq!(Entry(&info).etag(), "00000000000000010000000000000005-1");
     }
 }

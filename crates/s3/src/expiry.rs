@@ -1,6 +1,6 @@
 //! Carries out lifecycle rules: from time to time each bucket with rules is searched, and what has expired is removed as
 //! a client would remove it, unless it has changed since it was looked at. Several gateways may do so at once. Locked
-//! versions stay.
+//! versions stay. Parts whose upload is gone are removed too.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -60,6 +60,10 @@ impl Gateway {
 
     /// Goes through all buckets; returns how many versions and uploads ended.
     async fn sweep(&self) -> S3Result<usize> {
+        let left = self.end_left_parts().await?;
+        if left > 0 {
+            tracing::info!("{left} parts of uploads that had ended are removed");
+        }
         let mut removed = 0;
         for listed in self.buckets().await? {
             let bucket = match self.bucket(&listed.name).await {

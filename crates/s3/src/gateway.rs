@@ -90,22 +90,40 @@ pub(crate) struct Gateway {
     pub client: Client,
     pub config: Config,
     pub keys: Arc<Keys>,
-    /// Bytes that may be in memory, in units of [`UNIT`].
-    budget: Arc<Semaphore>,
+    /// Bytes that may be in memory.
+    budget: Budget,
+    /// Those of bodies that are read before it is known who sends them.
+    of_strangers: Budget,
 }
 
 /// Memory is counted in pieces of this many bytes.
 const UNIT: usize = 4 << 10;
 
+/// This part of the memory is for bodies that are read before it is known who sends them.
+const STRANGERS: usize = 8;
+
+/// Bytes that may be in memory, in units of [`UNIT`].
+struct Budget {
+    units: usize,
+    free: Arc<Semaphore>,
+}
+
+impl Budget {
+    fn new(units: usize) -> Self {
+        Self { units, free: Arc::new(Semaphore::new(units)) }
+    }
+}
+
 impl Gateway {
     pub(crate) fn new(client: Client, keys: Arc<Keys>, config: Config) -> Self {
-        let budget = Arc::new(Semaphore::new(config.limits.memory_bytes / UNIT));
-        Self { client, config, keys, budget }
+        let units = config.limits.memory_bytes / UNIT;
+        let (budget, of_strangers) = (Budget::new(units - units / STRANGERS), Budget::new(units / STRANGERS));
+        Self { client, config, keys, budget, of_strangers }
     }
 
     /// A body of which `len` bytes are to come, if that is known otherwise than from itself.
     pub(crate) fn intake(&self, body: StreamingBlob, len: Option<u64>, claims: &Claims) -> Intake {
-        Intake::new(body, len, claims, self.config.tags, self.config.limits.idle)
+        Intake::new(body, len, claims, self.config.tags)
     }
 
     /// Waits until this many bytes may be held in memory.
@@ -113,8 +131,20 @@ impl Gateway {
     /// # Errors
     /// `SlowDown` after a while.
     pub(crate) async fn memory(&self, bytes: usize) -> S3Result<OwnedSemaphorePermit> {
-        let units = bytes.div_ceil(UNIT).clamp(1, self.config.limits.memory_bytes / UNIT);
-        let waiting = self.budget.clone().acquire_many_owned(units as u32);
+        self.of_budget(&self.budget, bytes).await
+    }
+
+    /// The same for a body that is read before it is known who sends it.
+    ///
+    /// # Errors
+    /// `SlowDown` after a while.
+    pub(crate) async fn memory_of_strangers(&self, bytes: usize) -> S3Result<OwnedSemaphorePermit> {
+        self.of_budget(&self.of_strangers, bytes).await
+    }
+
+    async fn of_budget(&self, budget: &Budget, bytes: usize) -> S3Result<OwnedSemaphorePermit> {
+        let units = bytes.div_ceil(UNIT).clamp(1, budget.units);
+        let waiting = budget.free.clone().acquire_many_owned(units as u32);
         match tokio::time::timeout(self.config.limits.patience, waiting).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(because(S3ErrorCode::SlowDown, "the server holds as many bytes as it may; try again")),

@@ -179,7 +179,6 @@ impl Gateway {
         memory: Option<OwnedSemaphorePermit>,
     ) -> StreamingBlob {
         let (queue, pieces) = mpsc::channel::<io::Result<Bytes>>(PIECES);
-        let idle = self.config.limits.idle;
         tokio::spawn(async move {
             let _memory = memory;
             let (into, mut from) = mpsc::channel(PIECES);
@@ -187,14 +186,9 @@ impl Gateway {
             let pass_on = queue.clone();
             let passing = async move {
                 while let Some(piece) = from.recv().await {
-                    match tokio::time::timeout(idle, pass_on.send(Ok(piece))).await {
-                        Ok(Ok(())) => {}
-                        // Dropping the receiver ends the read.
-                        Ok(Err(_)) => return,
-                        Err(_) => {
-                            tracing::info!("a client took nothing for {idle:?}: its read ends");
-                            return;
-                        }
+                    // A connection that takes nothing is closed. Then, dropping the receiver ends the read.
+                    if pass_on.send(Ok(piece)).await.is_err() {
+                        return;
                     }
                 }
             };
@@ -202,7 +196,7 @@ impl Gateway {
             if let Err(error) = ended {
                 tracing::debug!("a read ended early: {error}");
                 // The connection is cut, so that the client does not take the piece for the whole.
-                let _ = queue.send_timeout(Err(io::Error::other(error.to_string())), idle).await;
+                let _ = queue.send(Err(io::Error::other(error.to_string()))).await;
             }
         });
         from_queue(stream::unfold(pieces, |mut pieces| async move {

@@ -1,7 +1,8 @@
 //! A server of the S3 protocol over a cluster: a gateway for its clients, as the NBD server is for those of volumes.
 //!
-//! In order of reading: `server` (connections and their limits), `keys` (who may call), `actions`, `policy`, `condition`, `acl`,
-//! `public` and `access` (who may do what), `audit` (who did), `gateway` (the table of operations), `names` (what is kept under which name), `bucket` and `entry` (what is known of
+//! In order of reading: `server` (connections and their limits), `patience` and `arriving` (how long bytes are waited for, and what is read
+//! first), `keys` (who may call), `presigned`, `actions`, `policy`,
+//! `condition`, `acl`, `public` and `access` (who may do what), `audit` (who did), `gateway` (the table of operations), `names` (what is kept under which name), `bucket` and `entry` (what is known of
 //! buckets and objects), `body` (bytes that come), then the operations: `put`, `get`, `list`, `delete`, `versions`,
 //! `multipart`, `copy`, `settings`, `cors`, `lock`, `lifecycle` and `expiry`. What is served and what is not: `docs/s3.md`; why it is built so: `docs/adr/0013-s3.md`.
 //!
@@ -15,6 +16,7 @@
 mod access;
 mod acl;
 mod actions;
+mod arriving;
 mod audit;
 mod body;
 mod bucket;
@@ -35,7 +37,9 @@ mod list;
 mod lock;
 mod multipart;
 mod names;
+mod patience;
 mod policy;
+mod presigned;
 mod public;
 mod put;
 mod server;

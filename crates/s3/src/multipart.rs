@@ -1,11 +1,11 @@
 //! Objects that come in parts. Each part is an object of its own until the upload is completed; then the stripes of all
 //! parts become one object in one transaction, and no byte is copied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kintsu_client::{ClientError, joined_checksum};
-use kintsu_wire::message::{Attributes, Change, Changed, Check, ObjectInfo, Step};
+use kintsu_wire::message::{Attributes, Change, Changed, Check, List, ObjectInfo, Step};
 use s3s::crypto::{Checksum as _, Md5};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -22,6 +22,9 @@ use crate::{lock, names, settings, sums};
 
 /// The largest number of a part.
 const MOST_PARTS: i32 = 10_000;
+
+/// Names in one page of a listing.
+const PAGE: u32 = 1000;
 
 /// The fact of an upload that says which checksum its parts have.
 const ALGORITHM: &str = "algorithm";
@@ -285,18 +288,59 @@ impl Gateway {
 
     /// Removes an upload and its parts; returns whether it was still there.
     pub(crate) async fn abort(&self, upload: &ObjectInfo, id: &str) -> S3Result<bool> {
-        let gone = Change {
-            checks: vec![Check::Is { name: upload.name.clone(), id: Some(upload.id) }],
-            steps: vec![Step::Remove { name: upload.name.clone() }],
-        };
-        if let Changed::Unmet(_) = self.client.change(&gone).await.map_err(of)? {
+        let removed = |parts: Vec<ObjectInfo>| parts.into_iter().map(|part| Step::Remove { name: part.name });
+        let mut steps = vec![Step::Remove { name: upload.name.clone() }];
+        steps.extend(removed(self.all(&names::parts(id)).await?));
+        let checks = vec![Check::Is { name: upload.name.clone(), id: Some(upload.id) }];
+        if let Changed::Unmet(_) = self.client.change(&Change { checks, steps }).await.map_err(of)? {
             return Ok(false);
         }
-        // From now on no part can be added.
-        let parts = self.all(&names::parts(id)).await?;
-        let steps = parts.into_iter().map(|part| Step::Remove { name: part.name }).collect();
-        self.client.change(&Change { checks: Vec::new(), steps }).await.map_err(of)?;
+        // From now on no part can be added. If this process ends here, the hourly search finds those that have come meanwhile.
+        let late: Vec<_> = removed(self.all(&names::parts(id)).await?).collect();
+        if !late.is_empty() {
+            self.client.change(&Change { checks: Vec::new(), steps: late }).await.map_err(of)?;
+        }
         Ok(true)
+    }
+
+    /// Removes parts whose upload is gone; returns how many. Parts without facts stay: they come from a rebuild of the metadata
+    /// from blocks, and may be all that is left of objects.
+    pub(crate) async fn end_left_parts(&self) -> S3Result<usize> {
+        // In this order: an upload is there before its parts are, and none comes back.
+        let mut left = BTreeSet::new();
+        let mut after = None;
+        loop {
+            let list =
+                List { prefix: names::PARTS.to_owned(), after, limit: PAGE, delimiter: "/".to_owned() };
+            let page = self.client.list_page(list).await.map_err(of)?;
+            after = page.last().map(str::to_owned);
+            left.extend(page.prefixes);
+            if !page.more {
+                break;
+            }
+        }
+        let mut after = None;
+        while !left.is_empty() {
+            let page = self.client.list(names::UPLOADS, after.as_deref(), PAGE).await.map_err(of)?;
+            after = page.last().map(str::to_owned);
+            for id in page.objects.iter().filter_map(|upload| names::id_of_upload(&upload.name)) {
+                left.remove(&names::parts(id));
+            }
+            if !page.more {
+                break;
+            }
+        }
+        let mut removed = 0;
+        for prefix in left {
+            let mut parts = self.all(&prefix).await?;
+            parts.retain(|part| !part.attributes.facts.is_empty());
+            removed += parts.len();
+            let steps: Vec<_> = parts.into_iter().map(|part| Step::Remove { name: part.name }).collect();
+            if !steps.is_empty() {
+                self.client.change(&Change { checks: Vec::new(), steps }).await.map_err(of)?;
+            }
+        }
+        Ok(removed)
     }
 
     /// `ListParts`.
@@ -356,7 +400,7 @@ impl Gateway {
             }
             (false, true) => Some(names::behind(&names::upload(&bucket.name, &key_marker, ""))),
         };
-        let list = kintsu_wire::message::List {
+        let list = List {
             prefix: format!("{base}{prefix}"),
             after,
             limit: most.max(1),

@@ -18,6 +18,12 @@ use crate::error::because;
 /// All buckets.
 pub(crate) const BUCKETS: &str = ".s3/bucket/";
 
+/// All uploads.
+pub(crate) const UPLOADS: &str = ".s3/upload/";
+
+/// All parts of uploads.
+pub(crate) const PARTS: &str = ".s3/part/";
+
 /// Longest key in bytes.
 const KEY_BYTES: usize = 1024;
 
@@ -69,20 +75,25 @@ pub(crate) fn versions(bucket: &str, key: &str) -> String {
 
 /// What the names of all uploads to a bucket begin with.
 pub(crate) fn uploads(bucket: &str) -> String {
-    format!(".s3/upload/{bucket}/")
+    format!("{UPLOADS}{bucket}/")
 }
 
 pub(crate) fn upload(bucket: &str, key: &str, id: &str) -> String {
-    format!(".s3/upload/{bucket}/{key}{END_OF_KEY}{id}")
+    format!("{UPLOADS}{bucket}/{key}{END_OF_KEY}{id}")
+}
+
+/// The id of an upload, from its name.
+pub(crate) fn id_of_upload(name: &str) -> Option<&str> {
+    name.rsplit_once(END_OF_KEY).map(|(_, id)| id)
 }
 
 /// What the names of the parts of an upload begin with.
 pub(crate) fn parts(upload: &str) -> String {
-    format!(".s3/part/{upload}/")
+    format!("{PARTS}{upload}/")
 }
 
 pub(crate) fn part(upload: &str, number: i32) -> String {
-    format!(".s3/part/{upload}/{number:05}")
+    format!("{PARTS}{upload}/{number:05}")
 }
 
 /// The name behind all others that begin like this.

@@ -147,6 +147,7 @@ impl End<'_> {
                 if versioned {
                     facts.insert(entry::VERSIONED.to_owned(), "1".to_owned());
                 }
+                lock::add_default(bucket, &mut facts)?;
                 change
             }
             Place::Part { upload, id, .. } => {
@@ -156,6 +157,7 @@ impl End<'_> {
                 if there != Some(*id) {
                     return Err(crate::multipart::no_upload());
                 }
+                facts.insert(entry::PART.to_owned(), "1".to_owned());
                 let upload = Check::Is { name: upload.clone(), id: Some(*id) };
                 Change { checks: vec![bucket.check(), upload], steps: Vec::new() }
             }
@@ -187,7 +189,7 @@ impl Gateway {
         conditions: &Conditions,
     ) -> S3Result<(Change, bool)> {
         let (name, versioning) = (names::object(&bucket.name, key), bucket.versioning());
-        let mut checks = vec![bucket.check()];
+        let mut checks = Vec::from(bucket.checks());
         let mut steps = Vec::new();
         if versioning == Versioning::Never && conditions.is_empty() {
             steps.push(Step::Remove { name });
@@ -216,7 +218,8 @@ impl Gateway {
             Versioning::Enabled => true,
             Versioning::Suspended => {
                 // The new one is the null version: there is no other then.
-                let old = self.all(&older).await?.into_iter().find(|old| !Entry(old).is_versioned());
+                let is_current = current.is_some_and(|current| !Entry(current).is_versioned());
+                let old = if is_current { None } else { self.older_null(bucket, key).await? };
                 if let Some(old) = old {
                     change.checks.push(Check::Is { name: old.name.clone(), id: Some(old.id) });
                     change.steps.push(Step::Remove { name: old.name });
@@ -317,8 +320,7 @@ impl Gateway {
         }
         let (asked, wanted) = protection!(input);
         let class = input.storage_class.as_ref().map(StorageClass::as_str);
-        let mut locks = wanted.facts(&bucket)?;
-        lock::add_default(&bucket, &mut locks)?;
+        let locks = wanted.facts(&bucket)?;
         let mut storing = Storing {
             code: self.code(&bucket, class)?,
             attributes: attributes(input.content_type, input.metadata)?,

@@ -1,8 +1,10 @@
 //! The HTTP server: connections, their limits, and an orderly shutdown.
 
+use std::collections::HashMap;
 use std::error::Error;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method, Request};
@@ -14,7 +16,7 @@ use kintsu_wire::net::Serving;
 use kintsu_wire::{Tls, TrustedNetwork};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode};
+use s3s::{HttpError, HttpResponse, S3Error, S3ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -23,21 +25,17 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{AccessCheck, Origin, Secrets};
+use crate::arriving::{self, DOCUMENT_BYTES, FIELD_BYTES, FORM_BYTES, PIECE_BYTES};
 use crate::body::hex;
 use crate::cors::Crossing;
 use crate::error::{REQUEST, because};
 use crate::gateway::{Config, Gateway, Operations};
+use crate::patience::{Sent, Taken};
 use crate::{Keys, S3GatewayError, skew};
 
 /// Most bytes that a connection buffers of what it reads, and of what it writes. The head of a request (its first line and
 /// headers) must fit. Bodies pass in pieces of at most this size, so it is more than heads need.
 const BUFFER_BYTES: usize = 256 << 10;
-
-/// Most bytes of a body that is a document: a list of parts or of objects to delete, a policy.
-const DOCUMENT_BYTES: usize = 4 << 20;
-
-/// Most bytes of an object that is posted as a form; it is kept in memory.
-const FORM_BYTES: u64 = 16 << 20;
 
 /// The least memory that is enough for one request.
 const LEAST_MEMORY: usize = 128 << 20;
@@ -45,7 +43,7 @@ const LEAST_MEMORY: usize = 128 << 20;
 /// What clients may use together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at one time; further ones are closed at once.
+    /// Connections at one time, and half of that from one address; further ones are closed at once.
     pub connections: usize,
     /// Requests that are carried out at one time; further ones wait.
     pub requests: usize,
@@ -55,7 +53,7 @@ pub struct Limits {
     pub patience: Duration,
     /// The head of a request comes within this time, also on a connection that is kept open between requests.
     pub head: Duration,
-    /// A client that sends or takes nothing for this long ends its request.
+    /// A client that sends or takes nothing for this long, or less than 1 KiB a second, loses its request.
     pub idle: Duration,
     /// Least bytes of a part of a multipart upload, except the last one.
     pub part_bytes: u64,
@@ -148,10 +146,15 @@ impl Server {
         let mut expiring = JoinSet::new();
         expiring.spawn(gateway.expire(ending.clone()));
         let served = Arc::new(served);
+        let places = Arc::new(Places::new(limits.connections));
         let serving =
             Serving::start(listener, "S3".to_owned(), limits.connections, ending, move |(stream, peer)| {
-                let served = served.clone();
+                let (served, places) = (served.clone(), places.clone());
                 async move {
+                    let Some(_place) = places.take(peer.ip()) else {
+                        tracing::warn!("refused a connection to S3 from {peer}: its address has half of all");
+                        return;
+                    };
                     if let Err(error) = one(stream, peer, &served).await {
                         tracing::debug!("a connection from {peer}: {error}");
                     }
@@ -181,7 +184,9 @@ impl Server {
 fn service(gateway: Arc<Gateway>, keys: Arc<Keys>) -> S3Service {
     let mut config = S3Config::default();
     config.xml_max_body_size = DOCUMENT_BYTES;
-    config.post_object_max_file_size = FORM_BYTES;
+    config.post_object_max_file_size = FORM_BYTES as u64;
+    config.form_max_field_size = FIELD_BYTES;
+    config.form_max_fields_size = FIELD_BYTES + PIECE_BYTES;
     let mut builder = S3ServiceBuilder::new(Operations(gateway.clone()));
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
     builder.set_auth(Secrets(keys));
@@ -198,6 +203,48 @@ struct Served {
     limits: Limits,
     tls: Option<Tls>,
     ending: CancellationToken,
+}
+
+/// Connections by address. One address has at most half of all, so that it cannot keep out the others. Loopback is
+/// excepted: a proxy may stand there for all clients.
+struct Places {
+    most: usize,
+    taken: Mutex<HashMap<IpAddr, usize>>,
+}
+
+impl Places {
+    fn new(connections: usize) -> Self {
+        Self { most: connections.div_ceil(2), taken: Mutex::default() }
+    }
+
+    /// A place for a connection from an address, if there is one.
+    fn take(&self, addr: IpAddr) -> Option<Place<'_>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.entry(addr).or_insert(0);
+        if *count >= self.most && !addr.is_loopback() {
+            return None;
+        }
+        *count += 1;
+        Some(Place { of: self, addr })
+    }
+}
+
+/// The place of one connection, until it is dropped.
+struct Place<'p> {
+    of: &'p Places,
+    addr: IpAddr,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.addr) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.addr);
+            }
+        }
+    }
 }
 
 /// One connection, from its handshake to its end.
@@ -229,6 +276,7 @@ where
         .header_read_timeout(served.limits.head)
         .max_buf_size(BUFFER_BYTES)
         .half_close(false);
+    let stream = Taken::new(stream, served.limits.idle);
     let connection = http.serve_connection(TokioIo::new(stream), answering);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
@@ -277,23 +325,32 @@ impl From<S3Error> for Failed {
 /// Carries out a request when its turn comes. The turn ends when the head of the answer is ready; the limit of memory
 /// covers its body.
 async fn carry_out(
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
     origin: Origin,
     served: Arc<Served>,
 ) -> Result<HttpResponse, Failed> {
-    let turn = timeout(served.limits.patience, served.turns.clone().acquire_owned()).await;
+    let Served { gateway, limits, .. } = &*served;
+    skew::check(request.headers(), SystemTime::now())?;
+    let late = Arc::new(AtomicBool::new(false));
+    let (mut head, body) = request.into_parts();
+    let body = Sent::new(body, limits.idle, late.clone());
+    // Without a turn: whoever sends a form may be a stranger who takes its time.
+    let (body, _memory) = arriving::received(gateway, &head, body).await?;
+    let turn = timeout(limits.patience, served.turns.clone().acquire_owned()).await;
     let Ok(Ok(_turn)) = turn else {
         return Err(because(S3ErrorCode::SlowDown, "the server is busy; try again later").into());
     };
-    if request.method() == Method::OPTIONS {
-        return Ok(served.gateway.preflight(request.uri(), request.headers()).await?);
+    if head.method == Method::OPTIONS {
+        return Ok(gateway.preflight(&head.uri, &head.headers).await?);
     }
-    skew::check(request.headers(), SystemTime::now())?;
-    request.extensions_mut().insert(origin);
-    let crossing = Crossing::of(request.method(), request.uri(), request.headers());
-    let mut answer = served.service.call(request.map(Body::from)).await.map_err(Failed::Broken)?;
+    head.extensions.insert(origin);
+    let crossing = Crossing::of(&head.method, &head.uri, &head.headers);
+    let mut answer = served.service.call(Request::from_parts(head, body)).await.map_err(Failed::Broken)?;
+    if late.load(Relaxed) {
+        return Err(arriving::too_slow(&"fewer than 1024 bytes a second").into());
+    }
     if let Some(crossing) = crossing {
-        served.gateway.allow_crossing(&crossing, &mut answer).await;
+        gateway.allow_crossing(&crossing, &mut answer).await;
     }
     Ok(answer)
 }
@@ -301,6 +358,21 @@ async fn carry_out(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_has_at_most_half_of_all_connections() {
+        let places = Places::new(5);
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let mut taken: Vec<_> = (0..3).map(|_| places.take(a).unwrap()).collect();
+        assert!(places.take(a).is_none() && places.take(b).is_some());
+        taken.pop();
+        taken.extend(places.take(a));
+        assert_eq!(taken.len(), 3);
+        let local: Vec<_> = (0..5).filter_map(|_| places.take([127, 0, 0, 1].into())).collect();
+        assert_eq!(local.len(), 5);
+        drop((taken, local));
+        assert!(places.taken.lock().unwrap().is_empty());
+    }
 
     #[test]
     fn limits_leave_room_for_one_request() {

@@ -7,7 +7,7 @@ use kintsu_wire::message::{Change, Changed, Check, Step};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::access::Caller;
+use crate::access::{self, AccessRequest, Caller, RequestContext};
 use crate::acl::Asked;
 use crate::bucket::{self, Bucket, CODE_TAG, written};
 use crate::entry::{self, Entry};
@@ -15,7 +15,7 @@ use crate::error::{because, invalid, of};
 use crate::gateway::{self, Gateway, check_code};
 use crate::keys::Right;
 use crate::policy::Policy;
-use crate::{public, tags};
+use crate::{actions, public, tags};
 
 impl Gateway {
     /// `ListBuckets`: those that the caller owns or has a right for.
@@ -229,9 +229,20 @@ impl Gateway {
         &self,
         request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-        let bucket = gateway::bucket(&request.extensions)?;
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let input = request.input;
         let form = tags::from_set(input.tagging.tag_set, tags::OF_OBJECT)?;
+        // Conditions may ask for the tags, which stand in the body.
+        let headers = access::tagged(&request.headers, Some(&form))?;
+        let access = AccessRequest {
+            caller: &caller,
+            bucket: &bucket,
+            key: Some(&input.key),
+            version: input.version_id.as_deref().filter(|version| !version.is_empty()),
+            action: actions::of("PutObjectTagging"),
+            context: RequestContext::of(&headers, &request.uri, &request.extensions),
+        };
+        self.allow(access).await?;
         let retag = |_: Entry<'_>| Ok([(entry::TAGS.to_owned(), Some(form.clone()))].into());
         let version_id = self.describe(&bucket, &input.key, input.version_id.as_deref(), retag).await?;
         Ok(S3Response::new(PutObjectTaggingOutput { version_id }))

@@ -83,7 +83,8 @@ pub(crate) fn to_set(form: Option<&str>) -> S3Result<TagSet> {
 /// # Errors
 /// `InvalidArgument`.
 pub(crate) fn decoded(text: &str) -> S3Result<String> {
-    let wrong = || because(S3ErrorCode::InvalidArgument, format!("tags: expected a form, got {text:?}"));
+    let wrong =
+        || because(S3ErrorCode::InvalidArgument, format!("expected percent-encoded text, got {text:?}"));
     let (mut out, mut rest) = (Vec::new(), text.bytes());
     while let Some(byte) = rest.next() {
         out.push(match byte {

@@ -2,12 +2,13 @@
 //! markers stand beside it, the newest first.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use kintsu_client::ClientError;
 use kintsu_wire::message::{List, ObjectInfo};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::bucket::{self, Bucket, Versioning};
-use crate::entry::Entry;
+use crate::entry::{self, Entry};
 use crate::error::{because, invalid, of};
 use crate::gateway::{self, Gateway};
 use crate::list::{Shown, most};
@@ -67,12 +68,30 @@ impl Gateway {
         key: &str,
         version: &str,
     ) -> S3Result<Option<ObjectInfo>> {
-        let all = self.all(&names::versions(&bucket.name, key)).await?;
-        let found = all.into_iter().find(|info| Entry(info).version() == version);
-        // A listing leaves out some of what is known.
-        match found {
-            Some(info) if !Entry(&info).is_marker() => self.current(&info.name).await,
-            other => Ok(other),
+        if version == entry::NULL {
+            return self.older_null(bucket, key).await;
+        }
+        let Some(id) = entry::id_of_version(version) else { return Ok(None) };
+        match self.client.info_of(&names::versions(&bucket.name, key), id).await {
+            Ok(info) => Ok(Some(info).filter(|info| Entry(info).version() == version)),
+            Err(ClientError::NotFound(_)) => Ok(None),
+            Err(other) => Err(of(other)),
+        }
+    }
+
+    /// The one among them that was written while versions were not kept. Its name says nothing of that, so it is searched for.
+    pub(crate) async fn older_null(&self, bucket: &Bucket, key: &str) -> S3Result<Option<ObjectInfo>> {
+        let (older, mut after) = (names::versions(&bucket.name, key), None);
+        loop {
+            let page = self.client.list(&older, after.as_deref(), 1000).await.map_err(of)?;
+            after = page.last().map(str::to_owned);
+            match page.objects.into_iter().find(|info| !Entry(info).is_versioned()) {
+                // A listing leaves out some of what is known.
+                Some(info) if !Entry(&info).is_marker() => return self.current(&info.name).await,
+                Some(marker) => return Ok(Some(marker)),
+                None if page.more => {}
+                None => return Ok(None),
+            }
         }
     }
 

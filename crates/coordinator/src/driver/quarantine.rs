@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_wire::message::{AsideBlock, BlockRef, HeldBlock, Purge, SetAside, TakeBack};
+use kintsu_wire::message::{AsideBlock, BlockRef, HeldBlock, Nothing, Purge, SetAside, TakeBack};
 use tonic::Status;
 
 use super::commit::{LOOK_BATCH, look};
 use crate::cluster::Cluster;
 use crate::engine::quarantine::{self, Unknown};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Landing, Meta};
+use crate::meta::{Landing, Meta, StripeRecord};
 
 /// Most unknown blocks per call.
 const BATCH: usize = 250;
@@ -22,6 +22,9 @@ const LOOKED: usize = 8192;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often nodes are told to purge.
 const PURGE_EVERY: Duration = Duration::from_secs(600);
+
+/// More than the time between a node's list of what is set aside and its purge.
+const UNTIL_PURGED_S: u64 = 3600;
 
 /// Takes back the blocks of a node's quarantine that the metadata miss. Then, once the gate is open, sets
 /// aside the blocks that the metadata do not know.
@@ -151,13 +154,38 @@ pub async fn purge(cluster: Arc<Cluster>) {
     }
 }
 
+/// First takes back what the metadata miss by now. If a stripe misses a block or its node, nothing is deleted that was set
+/// aside as late as a block of that stripe, because it may be needed to read the stripe.
 async fn purge_node(cluster: &Arc<Cluster>, node: NodeId, keep: Duration) -> Result<()> {
-    let purge = Purge { older_than_s: keep.as_secs() };
+    let mut old = cluster.agent(node)?.aside(Nothing {}).await.map_err(unavailable(node))?.into_inner().aside;
+    old.retain(|block| block.age_s >= keep.as_secs());
+    let Some(oldest) = old.iter().map(|block| block.age_s).max() else { return Ok(()) };
+    let ages: Vec<_> = old.iter().map(|block| (block.id.stripe, block.age_s)).collect();
+    take_back(cluster, node, old).await;
+    let down = cluster.members().down();
+    let spared = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut spared = None;
+        for (stripe, age_s) in ages {
+            let record = snapshot.stripe(stripe)?;
+            let misses = |record: StripeRecord| record.made().any(|(_, b)| b.lost || down.contains(&b.node));
+            if record.is_some_and(misses) {
+                spared = spared.max(Some(age_s));
+            }
+        }
+        Ok(spared)
+    };
+    let spared = cluster.meta.off(spared).await?;
+    let older_than_s = spared.map_or(keep.as_secs(), |age_s| age_s + UNTIL_PURGED_S);
+    if older_than_s > oldest {
+        return Ok(());
+    }
+    let purge = Purge { older_than_s };
     let purged = cluster.agent(node)?.purge(purge).await.map_err(unavailable(node))?.into_inner().blocks;
     if purged > 0 {
         tracing::info!(
-            "deleted blocks on {node} that were set aside {} days ago: {purged}",
-            keep.as_secs() / 86_400
+            "deleted blocks on {node} that were set aside over {} days ago: {purged}",
+            older_than_s / 86_400
         );
     }
     Ok(())
@@ -174,7 +202,7 @@ mod tests {
     use crate::live::Live;
     use crate::meta::LostBlock;
     use kintsu_dag::{BlockIndex, StripeId};
-    use kintsu_wire::message::{FaultKind, Nothing};
+    use kintsu_wire::message::FaultKind;
 
     fn unknown(node: NodeId, blocks: &[BlockRef]) -> Unknown {
         let count = blocks.len() as u64;
@@ -277,5 +305,41 @@ mod tests {
         let snapshot = live.cluster.meta.snapshot().unwrap();
         assert_eq!((snapshot.why_lost(back).unwrap(), snapshot.totals().unwrap().lost), (None, 1));
         assert!(live.file(node, back.stripe, back.index.0).exists());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_stripe_may_need_is_not_purged() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let other = live.spare(&record);
+        let id = |index| BlockId { stripe, index: BlockIndex(index) };
+        let home = |index: u8| record.blocks[usize::from(index)].unwrap().node;
+        let aside = async |indices: &[u8]| {
+            indices.iter().for_each(|index| live.copy(home(*index), other, stripe, *index));
+            let block = |index: &u8| BlockRef { id: id(*index), generation: record.generation };
+            let blocks = indices.iter().map(block).collect();
+            live.cluster.agent(other).unwrap().set_aside(SetAside { blocks }).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2100)).await;
+        };
+        let lose = |index: u8| {
+            let lost = LostBlock { id: id(index), node: home(index), why: FaultKind::Missing };
+            live.cluster.meta.mark_lost(&[lost]).unwrap();
+        };
+        let purged = async || {
+            purge_node(&live.cluster, other, Duration::from_secs(1)).await.unwrap();
+            let left = live.cluster.agent(other).unwrap().aside(Nothing {}).await.unwrap().into_inner().aside;
+            left.iter().map(|block| block.id.index.0).collect::<Vec<_>>()
+        };
+        aside(&[3]).await;
+        assert_eq!(purged().await, [0u8; 0], "nothing is lost");
+        aside(&[0, 1]).await;
+        lose(0);
+        // A stripe has one block on a node at most, so only the one that is missed is taken back.
+        assert_eq!(purged().await, [1]);
+        assert!(live.file(other, stripe, 0).exists());
+        assert_eq!(live.cluster.meta.snapshot().unwrap().why_lost(id(0)).unwrap(), None);
+        lose(2);
+        assert_eq!(purged().await, [1], "while a block is lost");
+        live.check("a").await;
     }
 }

@@ -77,7 +77,7 @@ mod tests {
         };
         let Changed::Done(made) = handle(&cluster, mark()).await.unwrap() else { panic!("unmet") };
         assert_eq!(handle(&cluster, mark()).await.unwrap(), Changed::Unmet(0));
-        let lookup = Lookup { name: name.clone(), first: 0, limit: 9, at: None };
+        let lookup = Lookup { name: name.clone(), first: 0, limit: 9, at: None, id: None };
         let view = lookup::handle(&cluster, lookup).await.unwrap();
         assert_eq!((view.object, view.stripes.len()), (made[0].clone(), 0));
         let remove = Change { steps: vec![Step::Remove { name }], ..Change::default() };

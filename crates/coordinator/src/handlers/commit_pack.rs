@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(seen, [true, false, true], "{replies:?}");
         assert!(cluster.leases().expired(u64::MAX).is_empty());
         let view = |name: &str| {
-            lookup::handle(&cluster, Lookup { name: name.into(), first: 0, limit: 9, at: Some(3) })
+            lookup::handle(&cluster, Lookup { name: name.into(), first: 0, limit: 9, at: Some(3), id: None })
         };
         for (name, before, size) in [("a", 0, 10), ("b", 15, 12)] {
             let (view, cluster_id) = (view(name).await.unwrap(), cluster.id);

@@ -55,7 +55,8 @@ mod tests {
     async fn an_object_is_visible_after_its_commit_and_not_before() {
         let (_dir, cluster) = cluster(4, 2).await;
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
-        let view = || lookup::handle(&cluster, Lookup { name: "a".into(), first: 1, limit: 2, at: None });
+        let view =
+            || lookup::handle(&cluster, Lookup { name: "a".into(), first: 1, limit: 2, at: None, id: None });
         assert!(matches!(view().await, Err(CoordinatorError::NotFound { .. })));
         let stripes = written(&ticket, Encoding::Online, 2);
         let commit = || CommitPut { put: ticket.put, stripes: stripes.clone(), checksum: None, ending: None };

@@ -17,10 +17,12 @@ const FEW_STRIPES: u64 = 16;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectView> {
-    let Lookup { name, first, limit, at } = request;
+    let Lookup { name, first, limit, at, id } = request;
     let worker = cluster.clone();
     let look = move |meta: &Meta| {
-        let mut view = meta.snapshot()?.view(&name, (first, at), limit.min(MOST_STRIPES))?;
+        let snapshot = meta.snapshot()?;
+        let name = id.map_or(Ok(name.clone()), |id| snapshot.name_of(id, &name))?;
+        let mut view = snapshot.view(&name, (first, at), limit.min(MOST_STRIPES))?;
         if let Some(tickets) = &worker.tickets {
             view.1.1.iter_mut().for_each(|stripe| tickets.read(stripe));
         }
@@ -47,6 +49,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectVie
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::CoordinatorError;
     use crate::handlers::tests::{cluster, put, silence};
     use kintsu_plan::Rates;
 
@@ -54,7 +57,7 @@ mod tests {
     async fn rates_come_along_when_a_block_cannot_be_read() {
         let (_dir, cluster) = cluster(4, 4).await;
         put(&cluster, "a", 48).await;
-        let view = || handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 9, at: None });
+        let view = || handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 9, at: None, id: None });
         assert_eq!(view().await.unwrap().rates, Some(Rates::default()), "there are none");
         let rates = Rates::even((0..4).map(kintsu_dag::NodeId), std::num::NonZeroU64::new(1000).unwrap());
         cluster.set_rates(rates.clone());
@@ -66,5 +69,24 @@ mod tests {
         cluster.set_rates(rates.clone());
         silence(&cluster, &[2]);
         assert_eq!(view().await.unwrap().rates, Some(rates));
+    }
+
+    #[tokio::test]
+    async fn an_object_is_found_by_its_id_among_names_that_begin_alike() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        put(&cluster, "a/b", 48).await;
+        let look = async |name: &str, id| {
+            handle(&cluster, Lookup { name: name.into(), first: 0, limit: 0, at: None, id }).await
+        };
+        let id = look("a/b", None).await.unwrap().object.id;
+        for begins in ["a/", "", "a/b"] {
+            assert_eq!(look(begins, Some(id)).await.unwrap().object.name, "a/b");
+        }
+        for (begins, id) in [("b/", id), ("a/b/", id), ("a/", id + 1)] {
+            assert!(
+                matches!(look(begins, Some(id)).await, Err(CoordinatorError::NotFound { .. })),
+                "{begins} {id}"
+            );
+        }
     }
 }

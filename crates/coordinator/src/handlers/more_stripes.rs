@@ -79,9 +79,10 @@ mod tests {
         let object = visible(commit(last.clone()).await.unwrap());
         assert_eq!((object.size, object.stripes), (310, 10));
         assert_eq!(visible(commit(last).await.unwrap()), object);
-        let view = lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 99, at: None })
-            .await
-            .unwrap();
+        let view =
+            lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 99, at: None, id: None })
+                .await
+                .unwrap();
         let offsets: Vec<_> = view.stripes.iter().map(|s| s.offset).collect();
         assert_eq!(offsets, (0..10).map(|i| i * 32).collect::<Vec<_>>());
         assert!(!cluster.meta.snapshot().unwrap().is_pending(granted[0].id).unwrap());

@@ -106,7 +106,7 @@ mod tests {
         .unwrap();
         crate::handlers::tests::put(&cluster, "b", 100).await;
         let look = |name: &str, limit| {
-            lookup::handle(&cluster, Lookup { name: name.into(), first: 0, limit, at: None })
+            lookup::handle(&cluster, Lookup { name: name.into(), first: 0, limit, at: None, id: None })
         };
         let view = look("a", 9).await.unwrap();
         assert_eq!((view.object.code.as_str(), view.definition), (NAME, Some(definition())));
@@ -134,9 +134,10 @@ mod tests {
         refused(cluster.clone(), "used by object \"a\"").await;
         cluster.close().await.unwrap();
         let cluster = reopen(&dir);
-        let stripe = lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 1, at: None })
-            .await
-            .unwrap();
+        let stripe =
+            lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 1, at: None, id: None })
+                .await
+                .unwrap();
         let code = cluster.load(stripe.stripes[0].id).await.unwrap().unwrap().0.code;
         assert_eq!(code.name(), NAME);
         remove::handle(&cluster, Remove { name: "a".into() }).await.unwrap();

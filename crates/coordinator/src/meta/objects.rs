@@ -73,6 +73,15 @@ impl Snapshot {
         Ok(self.txn.open_table(tables::NAMES)?.get(object)?.map(|row| row.value().to_owned()))
     }
 
+    /// The same, if the name begins like this.
+    ///
+    /// # Errors
+    /// No such object.
+    pub fn name_of(&self, object: u64, begins: &str) -> Result<String> {
+        let name = self.name(object)?.filter(|name| name.starts_with(begins));
+        name.ok_or_else(|| missing(&format!("{begins}... with the id {object}")))
+    }
+
     /// One stripe, if it is visible.
     ///
     /// # Errors

@@ -45,17 +45,35 @@ async fn pages_of_other_origins_may_do_what_the_rules_say() {
     ask(ours, "PUT", "").await.is_error(403, "AccessForbidden");
 }
 
+/// A form with these fields and a file.
+pub fn form(fields: &[(&str, &str)], text: &str) -> String {
+    let field = |(name, value): &(&str, &str)| {
+        format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    let fields: String = fields.iter().map(field).collect();
+    format!(
+        "{fields}--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\
+         Content-Type: text/plain\r\n\r\n{text}\r\n--x--\r\n"
+    )
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_form_stores_what_its_caller_may_write() {
     let site = Site::start().await;
     site.put("/forms", b"").await.ok();
-    let form = "--x\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nup/a.txt\r\n\
-                --x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\
-                Content-Type: text/plain\r\n\r\nfrom a page\r\n--x--\r\n";
-    let kind = [("content-type", "multipart/form-data; boundary=x")];
-    let send = || site.call_as(Who::Nobody, "POST", "/forms", &kind, form.as_bytes());
-    send().await.is_error(403, "AccessDenied");
+    let send = async |fields: &[(&str, &str)], text: &str| {
+        let kind = [("content-type", "multipart/form-data; boundary=x")];
+        site.call_as(Who::Nobody, "POST", "/forms", &kind, form(fields, text).as_bytes()).await
+    };
+    let a = [("key", "up/a.txt")];
+    send(&a, "from a page").await.is_error(403, "AccessDenied");
     site.call_as(ALICE, "PUT", "/forms?acl", &[("x-amz-acl", "public-read-write")], b"").await.ok();
-    assert_eq!(send().await.status, 204);
+    assert_eq!(send(&a, "from a page").await.status, 204);
     assert_eq!(site.get("/forms/up/a.txt").await.ok().text(), "from a page");
+    // The object may be long, its fields together may not.
+    let (long, field) = ("l".repeat(300 << 10), "f".repeat(40 << 10));
+    assert_eq!(send(&[a[0], ("x-ignore-a", &field)], &long).await.status, 204);
+    assert!(site.get("/forms/up/a.txt").await.ok().text() == long);
+    let fields = [a[0], ("x-ignore-a", &field), ("x-ignore-b", &field)];
+    send(&fields, "short").await.is_error(400, "MalformedPOSTRequest");
 }

@@ -1,6 +1,10 @@
 //! What ends by itself, and what may not end yet: lifecycle rules and object lock.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+use kintsu_client::PutOptions;
+use kintsu_wire::message::{Change, Step};
 
 use crate::site::{ALICE, BOB, Site};
 
@@ -140,4 +144,43 @@ async fn a_locked_version_is_not_removed() {
     site.call_as(ALICE, "DELETE", &target, &bypass, b"").await.is_error(403, "AccessDenied");
     site.put("/plain", b"").await.ok();
     site.call_as(ALICE, "PUT", "/plain/k", &lock, b"").await.is_error(400, "InvalidRequest");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_without_their_upload_end_unless_they_may_be_all_that_is_left() {
+    let site = Site::with(|mut config| {
+        config.day = Duration::from_secs(1);
+        config
+    })
+    .await;
+    site.put("/bucket", b"").await.ok();
+    let mut ids = Vec::new();
+    for key in ["goes", "stays"] {
+        let begun = site.call("POST", &format!("/bucket/{key}?uploads"), b"").await.ok();
+        let id = begun.elements("UploadId").remove(0);
+        site.put(&format!("/bucket/{key}?partNumber=1&uploadId={id}"), b"part").await.ok();
+        ids.push(id);
+    }
+    // Without facts, as after a rebuild of the metadata from blocks.
+    let (rebuilt, options) = (".s3/part/00/00001", PutOptions::new("rs:n=4,k=2"));
+    site.client
+        .put(Arc::new(bytes::Bytes::from_static(b"rebuilt")), rebuilt, options, |_, _| {})
+        .await
+        .unwrap();
+    // The gateway that removed the upload has ended before it removed its parts.
+    let steps = vec![Step::Remove { name: format!(".s3/upload/bucket/goes\0{}", ids[0]) }];
+    site.client.change(&Change { checks: Vec::new(), steps }).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let left = [rebuilt.to_owned(), format!(".s3/part/{}/00001", ids[1])];
+    loop {
+        let parts = site.client.list(".s3/part/", None, 9).await.unwrap().objects;
+        let names: Vec<_> = parts.iter().map(|part| part.name.as_str()).collect();
+        if names == left {
+            break;
+        }
+        assert!(names.len() == 3 && begun.elapsed() < Duration::from_secs(90), "{names:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    site.call("DELETE", "/bucket", b"").await.ok();
+    assert_eq!(site.client.list(".s3/", None, 9).await.unwrap().objects.len(), 1);
 }

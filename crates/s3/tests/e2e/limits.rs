@@ -8,13 +8,13 @@ use kintsu_s3::{Config, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::site::{ALICE, Answer, Site, answer, noise, request};
+use crate::site::{ALICE, Answer, Site, Who, answer, noise, request};
 
 /// How long somebody waits for a turn or memory in these tests: long enough to get what another one has just given back.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Begins a put, and sends no byte of its body.
-async fn begun(site: &Site, target: &str, len: usize) -> TcpStream {
+pub async fn begun(site: &Site, target: &str, len: usize) -> TcpStream {
     let mut stream = TcpStream::connect(site.addr).await.unwrap();
     let head = request(ALICE, site.addr, "PUT", target, &[]);
     let head = format!("{head}content-length: {len}\r\nconnection: close\r\n\r\n");
@@ -22,7 +22,17 @@ async fn begun(site: &Site, target: &str, len: usize) -> TcpStream {
     stream
 }
 
-async fn heard(stream: &mut TcpStream) -> Answer {
+/// Begins to send a form without a key, and sends no byte of it.
+async fn begun_form(site: &Site, len: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(site.addr).await.unwrap();
+    let kind = [("content-type", "multipart/form-data; boundary=x")];
+    let head = request(Who::Nobody, site.addr, "POST", "/bucket", &kind);
+    let head = format!("{head}content-length: {len}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+pub async fn heard(stream: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await.unwrap();
     answer(&bytes)
@@ -75,4 +85,74 @@ async fn a_request_for_which_there_is_no_memory_is_refused() {
     site.put("/bucket/short", b"bytes").await.ok();
     ended(&site, put, &long).await;
     copy().await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forms_and_lists_of_strangers_take_no_turns_and_end_by_themselves() {
+    let idle = Duration::from_secs(5);
+    let limits = Limits { requests: 1, patience: PATIENCE, idle, ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    site.put("/bucket", b"").await.ok();
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(begun_form(&site, 1000).await);
+        let mut list = TcpStream::connect(site.addr).await.unwrap();
+        let head = request(Who::Nobody, site.addr, "POST", "/bucket?delete", &[]);
+        list.write_all(format!("{head}content-length: 9\r\nconnection: close\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
+        silent.push(list);
+    }
+    site.put("/bucket/k", b"bytes").await.ok();
+    // This one holds the turn, until its time is over.
+    let mut put = begun(&site, "/bucket/slow", 1000).await;
+    for stream in &mut silent {
+        heard(stream).await.is_error(400, "RequestTimeout");
+    }
+    heard(&mut put).await.is_error(400, "RequestTimeout");
+    site.get("/bucket/k").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forms_of_strangers_have_a_share_of_the_memory() {
+    let limits = Limits { memory_bytes: 128 << 20, patience: PATIENCE, ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    site.put("/bucket", b"").await.ok();
+    let (mut first, mut second) = (begun_form(&site, 16 << 20).await, begun_form(&site, 16 << 20).await);
+    let refused = tokio::select! {
+        refused = heard(&mut first) => refused,
+        refused = heard(&mut second) => refused,
+    };
+    refused.is_error(503, "SlowDown");
+    // A long put has its memory.
+    site.put("/bucket/long", &noise(5 << 20)).await.ok();
+    heard(&mut begun_form(&site, 17 << 20).await).await.is_error(400, "EntityTooLarge");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_does_not_read_is_closed() {
+    let limits = Limits { idle: Duration::from_secs(1), ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    site.put("/bucket", b"").await.ok();
+    // More than the kernel takes for a client that does not read.
+    let long = noise(24 << 20);
+    site.put("/bucket/k", &long).await.ok();
+    let mut deaf = TcpStream::connect(site.addr).await.unwrap();
+    let head = request(ALICE, site.addr, "GET", "/bucket/k", &[]);
+    deaf.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
+    let until = async |open: usize| {
+        for _ in 0..600 {
+            if site.server.connections() == open {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("expected {open} connections, got {}", site.server.connections());
+    };
+    until(1).await;
+    until(0).await;
+    let mut came = Vec::new();
+    let _ = deaf.read_to_end(&mut came).await;
+    assert!(came.len() < long.len());
+    assert!(site.get("/bucket/k").await.ok().body == long);
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::browsers::form;
 use crate::site::{ALICE, BOB, READER, Site, Who, answer, presigned};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -97,6 +98,35 @@ async fn a_list_of_grants_gives_what_it_says_and_a_block_takes_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_may_list_reads_no_private_version_however_it_is_spelled() {
+    let site = Site::start().await;
+    site.call_as(ALICE, "PUT", "/spelled", &[("x-amz-acl", "public-read")], b"").await.ok();
+    site.put("/spelled/k", b"private").await.ok();
+    let keep = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    site.put("/spelled?versioning", keep).await.ok();
+    site.call_as(ALICE, "PUT", "/spelled/k", &[("x-amz-acl", "public-read")], b"public").await.ok();
+    let call = async |method: &str, target: &str| {
+        let list = [("x-amz-acl", "public-read")];
+        let headers = if method == "PUT" { &list[..] } else { &[] };
+        site.call_as(Who::Nobody, method, target, headers, b"").await
+    };
+    assert_eq!(call("GET", "/spelled/k").await.ok().text(), "public");
+    for version in ["versionId=null", "versionId=nul%6c", "version%49d=null", "x=&version%49%64=%6eull"] {
+        for (method, target) in [
+            ("GET", format!("/spelled/k?{version}")),
+            ("HEAD", format!("/spelled/k?{version}")),
+            ("GET", format!("/spelled/k?acl&{version}")),
+            ("PUT", format!("/spelled/k?acl&{version}")),
+        ] {
+            let answer = call(method, &target).await;
+            assert_eq!(answer.status, 403, "{method} {target}: {}", answer.text());
+        }
+    }
+    call("GET", "/spelled/k?versionId=77").await.is_error(404, "NoSuchVersion");
+    call("GET", "/spelled/k?versionId=%zz").await.is_error(400, "InvalidArgument");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn conditions_of_policies_are_kept() {
     let site = Site::start().await;
     site.put("/cond", b"").await.ok();
@@ -122,6 +152,41 @@ async fn conditions_of_policies_are_kept() {
     set(&allow(r#"{"NotIpAddress": {"aws:SourceIp": "127.0.0.1"}}"#)).await.ok();
     read("/cond/open").await.is_error(403, "AccessDenied");
     set(&allow(r#"{"StringEquals": {"aws:Moon": "full"}}"#)).await.is_error(400, "MalformedPolicy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denial_by_condition_is_passed_by_neither_with_a_form_nor_a_document_nor_a_copy() {
+    let site = Site::start().await;
+    site.put("/denies", b"").await.ok();
+    let policy = r#"{"Statement": [
+        {"Effect": "Allow", "Principal": "*", "Action": ["s3:PutObject*", "s3:GetObject"], "Resource": "arn:aws:s3:::denies/*"},
+        {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::denies/b*",
+         "Condition": {"StringLike": {"s3:x-amz-acl": "public*"}}},
+        {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject*", "Resource": "arn:aws:s3:::denies/b*",
+         "Condition": {"StringEquals": {"s3:RequestObjectTag/level": "secret"}}}]}"#;
+    site.put("/denies?policy", policy.as_bytes()).await.ok();
+    let kind = [("content-type", "multipart/form-data; boundary=x"), ("x-amz-acl", "private")];
+    let send = async |field: (&str, &str)| {
+        let form = form(&[("key", "b"), field], "text");
+        site.call_as(Who::Nobody, "POST", "/denies", &kind, form.as_bytes()).await
+    };
+    send(("x-amz-acl", "public-read")).await.is_error(403, "AccessDenied");
+    send(("x-amz-tagging", "level=secret")).await.is_error(403, "AccessDenied");
+    assert_eq!(send(("x-amz-tagging", "level=public")).await.status, 204);
+    let tag = async |level: &str| {
+        let body =
+            format!("<Tagging><TagSet><Tag><Key>level</Key><Value>{level}</Value></Tag></TagSet></Tagging>");
+        let header = [("x-amz-tagging", "level=public")];
+        site.call_as(BOB, "PUT", "/denies/b?tagging", &header, body.as_bytes()).await
+    };
+    tag("secret").await.is_error(403, "AccessDenied");
+    tag("open").await.ok();
+    assert_eq!(site.get("/denies/b?tagging").await.ok().elements("Value"), ["open"]);
+    site.call_as(ALICE, "PUT", "/denies/from", &[("x-amz-tagging", "level=secret")], b"x").await.ok();
+    let mut copy = vec![("x-amz-copy-source", "/denies/from"), ("x-amz-tagging", "level=public")];
+    site.call_as(BOB, "PUT", "/denies/b", &copy, b"").await.is_error(403, "AccessDenied");
+    copy.push(("x-amz-tagging-directive", "REPLACE"));
+    site.call_as(BOB, "PUT", "/denies/b", &copy, b"").await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,6 +254,17 @@ async fn a_presigned_url_is_good_for_what_it_says_and_until_then() {
     for (method, target) in [("GET", now.replace("/links/k", "/links/other")), ("DELETE", now.clone())] {
         call(method, &target).await.is_error(403, "SignatureDoesNotMatch");
     }
+    // Who has a URL for a put may put bytes, and not copy what else its signer may read.
+    let put =
+        presigned(("ALICE", "alice-alice-alice"), site.addr, "PUT", "/links/new", (SystemTime::now(), 60));
+    for header in [("x-amz-copy-source", "/links/other"), ("x-amz-acl", "public-read")] {
+        site.call_as(Who::Nobody, "PUT", &put, &[header], b"").await.is_error(403, "AccessDenied");
+    }
+    site.get("/links/new").await.is_error(404, "NoSuchKey");
+    site.call_as(Who::Nobody, "PUT", &put, &[], b"new").await.ok();
+    let for_ever = (SystemTime::now(), 7 * 24 * 3600 + 1);
+    let for_ever = presigned(("ALICE", "alice-alice-alice"), site.addr, "GET", "/links/k", for_ever);
+    call("GET", &for_ever).await.is_error(400, "AuthorizationQueryParametersError");
     let longer = minute_from(90).replace("X-Amz-Expires=60", "X-Amz-Expires=600");
     call("GET", &longer).await.is_error(403, "SignatureDoesNotMatch");
     let expired = call("GET", &minute_from(90)).await;

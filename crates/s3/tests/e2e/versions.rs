@@ -1,6 +1,10 @@
 //! Versions and delete markers.
 
+use std::time::Duration;
+
+use crate::limits::{begun, heard};
 use crate::site::Site;
+use tokio::io::AsyncWriteExt;
 
 async fn versioning(site: &Site, status: &str) {
     let body = format!("<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>");
@@ -124,4 +128,20 @@ async fn puts_and_deletes_at_once_leave_every_version() {
     made.sort();
     all.sort();
     assert_eq!(made, all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_that_began_before_versions_were_kept_removes_none() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let mut slow = begun(&site, "/bucket/k", 4).await;
+    // Until the gateway has seen the bucket as it is now.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    versioning(&site, "Enabled").await;
+    let kept = site.put("/bucket/k", b"kept").await.ok().header("x-amz-version-id").unwrap().to_owned();
+    slow.write_all(b"slow").await.unwrap();
+    let slow = heard(&mut slow).await.ok();
+    assert!(slow.header("x-amz-version-id").is_some_and(|version| version != kept), "{slow:?}");
+    assert_eq!(site.get("/bucket/k").await.ok().text(), "slow");
+    assert_eq!(site.get(&format!("/bucket/k?versionId={kept}")).await.ok().text(), "kept");
 }

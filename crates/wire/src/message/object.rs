@@ -250,6 +250,9 @@ pub struct Lookup {
     /// of `first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
+    /// The object is the one with this id, if its name begins with `name`. Since version 14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
 }
 
 /// One block of a stripe.

@@ -36,7 +36,10 @@ pub(super) async fn latencies(
         progress(&format!("calls: {i} of {CALLS}"));
         let name = objects[i * 7919 % objects.len()].name.clone();
         let started = Instant::now();
-        coordinator.objects.lookup(Lookup { name: name.clone(), first: 0, limit: 1, at: None }).await?;
+        coordinator
+            .objects
+            .lookup(Lookup { name: name.clone(), first: 0, limit: 1, at: None, id: None })
+            .await?;
         stat.push(started.elapsed());
         let started = Instant::now();
         let list = List { prefix: "bench/".into(), after: Some(name), limit: 1000, delimiter: String::new() };

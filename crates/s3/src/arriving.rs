@@ -1,0 +1,206 @@
+//! Bodies that are kept whole in memory until their request is carried out: forms and documents.
+//!
+//! A form has its signature in itself, and lists of objects to delete are read before the rights to each are checked. So
+//! anybody may send such a body. It is read before its request takes a turn, and these bodies together have a share of
+//! the memory of their own: strangers who send much, or slowly, take nothing from requests that are signed.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use futures::Stream;
+use http::request::Parts;
+use http::{HeaderMap, Method, header};
+use hyper::body::Body as _;
+use hyper::body::Incoming;
+use s3s::stream::{ByteStream, DynByteStream, RemainingLength};
+use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::error::because;
+use crate::gateway::Gateway;
+use crate::patience::Sent;
+use crate::tags;
+
+/// Most bytes of a body that is a document: a list of parts or of objects to delete, a policy.
+pub(crate) const DOCUMENT_BYTES: usize = 4 << 20;
+
+/// Most bytes of an object that is posted as a form.
+pub(crate) const FORM_BYTES: usize = 16 << 20;
+
+/// Most bytes of all other fields of a form. The library counts the first bytes of the object with them, up to [`PIECE_BYTES`].
+pub(crate) const FIELD_BYTES: usize = 64 << 10;
+
+/// Forms are passed on in pieces of this size.
+pub(crate) const PIECE_BYTES: usize = 16 << 10;
+
+/// What the body of a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Form,
+    Document,
+    /// Bytes of an object, which pass, or nothing.
+    Stream,
+}
+
+impl Kind {
+    fn of(head: &Parts) -> Self {
+        let query = tags::parse(head.uri.query().unwrap_or_default()).unwrap_or_default();
+        match head.method {
+            Method::POST if is_form(&head.headers) => Self::Form,
+            Method::POST => Self::Document,
+            Method::PUT => {
+                let is_bucket = head.uri.path().trim_matches('/').split_once('/').is_none();
+                let about = ["acl", "legal-hold", "retention", "tagging"];
+                let is_setting = query.iter().any(|(name, _)| about.contains(&name.as_str()));
+                if is_bucket || is_setting { Self::Document } else { Self::Stream }
+            }
+            _ => Self::Stream,
+        }
+    }
+
+    fn most(self) -> usize {
+        match self {
+            // Between its fields there is a little more.
+            Self::Form => FORM_BYTES + 2 * FIELD_BYTES,
+            Self::Document | Self::Stream => DOCUMENT_BYTES,
+        }
+    }
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("multipart/form-data")
+}
+
+/// Whether the library checks a signature before it reads the body of a document.
+fn is_signed(head: &Parts) -> bool {
+    let mut authorizations = head.headers.get_all(header::AUTHORIZATION).iter();
+    let one =
+        matches!((authorizations.next(), authorizations.next()), (Some(one), None) if one.to_str().is_ok());
+    let query = tags::parse(head.uri.query().unwrap_or_default()).unwrap_or_default();
+    one || query.iter().any(|(name, _)| name == "X-Amz-Signature" || name == "Signature")
+}
+
+/// The body for the library, and the memory that it takes. A form, and a document that nobody has signed, is read here.
+///
+/// # Errors
+/// `EntityTooLarge`; `RequestTimeout`, `IncompleteBody`; `SlowDown` if there is no memory for a while.
+pub(crate) async fn received(
+    gateway: &Gateway,
+    head: &Parts,
+    body: Sent<Incoming>,
+) -> S3Result<(Body, Option<OwnedSemaphorePermit>)> {
+    let kind = Kind::of(head);
+    if kind == Kind::Stream || body.is_end_stream() {
+        return Ok((Body::http_body(body), None));
+    }
+    let most = kind.most();
+    let len = body.size_hint().exact().map_or(most, |len| usize::try_from(len).unwrap_or(usize::MAX));
+    if len > most {
+        return Err(too_large(most));
+    }
+    if kind == Kind::Document && is_signed(head) {
+        let memory = gateway.memory(len).await?;
+        return Ok((Body::http_body(body), Some(memory)));
+    }
+    let memory = gateway.memory_of_strangers(len).await?;
+    let bytes = whole(body, len).await?;
+    let body = match kind {
+        Kind::Form => Body::from(Box::pin(Pieces(bytes)) as DynByteStream),
+        _ => Body::from(bytes),
+    };
+    Ok((body, Some(memory)))
+}
+
+async fn whole(mut body: Sent<Incoming>, most: usize) -> S3Result<Bytes> {
+    let mut out = BytesMut::with_capacity(most);
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        let frame = frame.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => too_slow(&error),
+            _ => because(S3ErrorCode::IncompleteBody, format!("the body ended early: {error}")),
+        })?;
+        let Some(bytes) = frame.data_ref() else { continue };
+        if out.len() + bytes.len() > most {
+            return Err(too_large(most));
+        }
+        out.extend_from_slice(bytes);
+    }
+    Ok(out.freeze())
+}
+
+fn too_large(most: usize) -> S3Error {
+    because(S3ErrorCode::EntityTooLarge, format!("expected a body of at most {most} bytes, got more"))
+}
+
+/// The answer to a client that sends too slowly.
+pub(crate) fn too_slow(why: &dyn std::fmt::Display) -> S3Error {
+    because(S3ErrorCode::RequestTimeout, format!("the body did not come in time: {why}"))
+}
+
+/// A form, piece by piece: the library keeps whole pieces while it looks for the end of the fields.
+struct Pieces(Bytes);
+
+impl Stream for Pieces {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let len = self.0.len().min(PIECE_BYTES);
+        Poll::Ready((len > 0).then(|| Ok(self.0.split_to(len))))
+    }
+}
+
+impl ByteStream for Pieces {
+    fn remaining_length(&self) -> RemainingLength {
+        RemainingLength::new_exact(self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
+        let request = Request::builder().method(method).uri(target);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn bodies_that_are_kept_whole_are_known_before_they_are_read() {
+        let form = [("content-type", "Multipart/Form-Data; boundary=x")];
+        for (method, target, headers, kind) in [
+            ("POST", "/b", &form[..], Kind::Form),
+            ("POST", "/b?delete", &form, Kind::Form),
+            ("PUT", "/b/k", &form, Kind::Stream),
+            ("POST", "/b?delete", &[], Kind::Document),
+            ("POST", "/b/k?uploadId=1", &[], Kind::Document),
+            ("PUT", "/b", &[], Kind::Document),
+            ("PUT", "/b/?policy", &[], Kind::Document),
+            ("PUT", "/b/k?tag%67ing", &[], Kind::Document),
+            ("PUT", "/b/k?partNumber=1&uploadId=2", &[], Kind::Stream),
+            ("GET", "/b?acl", &[], Kind::Stream),
+        ] {
+            assert_eq!(Kind::of(&head(method, target, headers)), kind, "{method} {target}");
+        }
+    }
+
+    #[test]
+    fn a_signature_counts_where_the_library_checks_it() {
+        let (one, two) = (("authorization", "AWS4-HMAC-SHA256 x"), ("authorization", "AWS a:b"));
+        for (target, headers, signed) in [
+            ("/b?delete", &[][..], false),
+            ("/b?delete", &[one], true),
+            ("/b?delete", &[one, two], false),
+            ("/b?delete&X-Amz-Signature=0", &[], true),
+            ("/b?delete&Signature=0", &[], true),
+            ("/b?delete&x=Signature", &[], false),
+        ] {
+            assert_eq!(is_signed(&head("POST", target, headers)), signed, "{target} {headers:?}");
+        }
+    }
+}
