@@ -7,7 +7,7 @@ mod ecpipe_ways;
 mod less;
 mod lrc;
 mod openec;
-mod own;
+pub(crate) mod own;
 mod theory;
 
 use super::declare::Experiment;
@@ -56,8 +56,8 @@ pub fn catalog() -> Vec<Entry> {
         theory::ENTRIES,
         less::ENTRIES,
         lrc::ENTRIES,
-        crate::chameleon::ENTRIES,
         crate::give_way::ENTRIES,
+        crate::chameleon::ENTRIES,
     ]
     .concat()
 }

@@ -33,6 +33,9 @@ pub struct Report {
     pub quick: bool,
     /// The machine that it ran on.
     pub machine: Machine,
+    /// The version of the program, with the commit that it was built from; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub build: String,
     /// How long it took to measure, with the labs and the objects in them; 0 where it is not known.
     #[serde(default)]
     pub minutes: f64,
@@ -87,6 +90,12 @@ pub struct Sample {
     /// The least time in which what users left of the links on average can carry any plan; 0 where it is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub idle_seconds: f64,
+    /// The least time in which the busiest node's link carries what repairs have sent, as their job says; 0 where it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub busiest_seconds: f64,
+    /// How often a running repair was planned anew around a node.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub replanned: u64,
     /// The simulator's time for the same plans on the same links; none where it does not play such work.
     #[serde(default)]
     pub simulated_seconds: Option<f64>,
@@ -195,6 +204,7 @@ impl Report {
             scale: experiment.scale,
             quick,
             machine,
+            build: String::new(),
             minutes: 0.0,
             rows: Vec::new(),
             sweeps: Vec::new(),
@@ -345,7 +355,7 @@ impl Report {
 
 impl Value {
     /// The unit of the value.
-    fn unit(&self) -> &'static str {
+    pub(super) fn unit(&self) -> &'static str {
         match self {
             Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
             Self::OfIdle(_) | Self::RateOverHolding(..) | Self::TailOverTarget(_) | Self::SentOver(..) => "x",
@@ -362,6 +372,10 @@ impl Value {
 
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 fn least(values: &[f64]) -> Option<f64> {
@@ -410,6 +424,7 @@ mod tests {
             scale: 0.5,
             quick: false,
             machine: Machine::default(),
+            build: String::new(),
             minutes: 0.0,
             rows,
             sweeps: Vec::new(),

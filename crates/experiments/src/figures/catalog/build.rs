@@ -15,6 +15,9 @@ use crate::error::Result;
 /// ECPipe's slice size.
 pub const PAPER_SLICE_BYTES: u32 = 32 << 10;
 
+/// Slices that baselines of whole nodes try beside automatic ones.
+pub const LARGE_SLICE: Slice = Slice::Bytes(256 << 10);
+
 /// The code of most of the experiments.
 pub const RS_14_10: &str = "rs:n=14,k=10";
 
