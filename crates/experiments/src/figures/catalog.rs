@@ -97,16 +97,14 @@ mod tests {
             | Value::AtPaperRate(point)
             | Value::CrossRackBlocks(point)
             | Value::Traffic(point)
+            | Value::Worst(point)
             | Value::Over(point)
             | Value::RateOverHolding(point, _)
             | Value::TailOverTarget(point)
             | Value::SentOver(point, _)
             | Value::OfBound(point)
             | Value::OfIdle(point) => vec![point.clone()],
-            Value::Gain(a, b)
-            | Value::CalmerTail(a, b)
-            | Value::Interference(a, b)
-            | Value::WorstAbove(a, b) => {
+            Value::Gain(a, b) | Value::CalmerTail(a, b) | Value::Interference(a, b) => {
                 vec![a.clone(), b.clone()]
             }
             Value::CalmerTrace(a, b, alone) => vec![a.clone(), b.clone(), alone.clone()],

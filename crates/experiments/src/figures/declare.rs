@@ -265,8 +265,8 @@ pub enum Value {
     TailOverTarget(Point),
     /// Bytes a second that nodes sent for the repair at a point, divided by this many.
     SentOver(Point, f64),
-    /// By how many seconds the slowest repetition at the first point is above the median at the second one.
-    WorstAbove(Point, Point),
+    /// The time of the slowest repetition at a point.
+    Worst(Point),
     /// The mean of the medians of some values of one unit.
     Mean(Vec<Value>),
 }
