@@ -111,6 +111,9 @@ pub struct Sample {
     /// The part of the windows in which users' 99th percentile was above a target; none where there is no target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<f64>,
+    /// The number of these windows; 0 where there is no target.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub windows: u64,
     /// Users' 99th percentile over the target; none where there is no target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<f64>,

@@ -93,12 +93,21 @@ pub fn points(report: &Report) -> Table {
                 .map(String::from),
         );
     }
+    let judged = report.rows.iter().flat_map(|row| &row.samples).any(|sample| sample.windows > 0);
+    if judged {
+        headings.extend(["windows with a repair", "over the target"].map(String::from));
+    }
     let rows = report.rows.iter().map(|row| {
         let mut cells = point(report, row);
         if loaded {
             let idle = row.spread_of(|sample| sample.idle_seconds).filter(|idle| idle.median > 0.0);
             cells.push(idle.map_or(NONE.into(), |idle| number(idle.median)));
             cells.extend(users(row));
+        }
+        if judged {
+            cells.push(row.samples.iter().map(|sample| sample.windows).sum::<u64>().to_string());
+            let over = row.samples.iter().map(|sample| sample.over.unwrap_or(0.0) * sample.windows as f64);
+            cells.push(format!("{:.0}", over.sum::<f64>()));
         }
         cells
     });
