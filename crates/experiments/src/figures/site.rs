@@ -12,7 +12,7 @@ use kintsu_lab::{Host, Lab, Options, Spec};
 use kintsu_plan::{Layout, StripeView, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::Credentials;
-use kintsu_wire::message::{Encoding, NodeAction, NodeState};
+use kintsu_wire::message::{CauseKind, Encoding, NodeAction, NodeState};
 
 use super::declare::{Case, Scene};
 use super::simulated::Trial;
@@ -118,16 +118,23 @@ impl Site {
     }
 
     /// Has the coordinator forget which nodes it took for slow and how fast repairs were, so that the next sample begins as the first
-    /// one did. Returns when all nodes are alive.
+    /// one did. Returns when all nodes are alive and have registered again.
     ///
     /// # Errors
     /// When it does not start again, or a node does not come back.
     pub async fn forget(&self) -> Result<()> {
         self.lab.restart_coordinator().await?;
-        for host in self.lab.hosts() {
-            self.wait_alive(host.node).await?;
+        for _ in 0..600 {
+            let causes = self.client.health(0).await?.causes;
+            if causes.iter().all(|cause| cause.kind != CauseKind::Unreported) {
+                for host in self.lab.hosts() {
+                    self.wait_alive(host.node).await?;
+                }
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        Ok(())
+        Err(ExperimentError::invalid("nodes", "all registered within a minute", "some that are not"))
     }
 
     /// The name of an object; it is written if it is not there yet.
