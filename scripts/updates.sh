@@ -4,8 +4,8 @@
 #
 #   scripts/updates.sh KINTSU TRACES [PART...]
 #
-# KINTSU is the program. TRACES is a folder with traces (*.csv, packed or not) that `kintsu lab replay` reads: all are analysed, the writes of
-# those called msr_* are also replayed on emulated hosts. PARTs are names of the list below; without any, all of them.
+# KINTSU is the program. TRACES is a folder with traces (*.csv, packed or not) that `kintsu lab replay` reads: all are analysed, and
+# replayed on emulated hosts by uplinks; the writes of those called msr_* are replayed by the other parts too. PARTs are names of the list below; without any, all of them.
 #
 # With PAGE=docs/updates.md each table also goes into that page as soon as it is there, between the lines <!-- results PART --> and <!-- end -->.
 # DISK is a folder on a disk, for cau-12 (/var/tmp). A part that fails does not keep the others from running; then this ends with 1.
@@ -66,8 +66,9 @@ table() {
     uplinks)
         echo "Whole blocks, 60 writes of each trace:" && echo &&
             replay "${all[@]}" --writes 60 --whole-blocks && echo &&
+            replay "${msr[-1]}" --writes 60 --whole-blocks --code rs:n=16,k=12 --racks 4 && echo &&
             echo "Changed ranges, 300 writes of each trace:" && echo &&
-            replay "${msr[@]}" --writes 300 && echo &&
+            replay "${all[@]}" --writes 300 && echo &&
             replay "${msr[-1]}" --writes 300 --code rs:n=16,k=12 --racks 4
         ;;
     cau-11) replay "${cluster[@]}" "${schemes[@]}" --at-once 8,16,32,64 --rack-rate 62.5Mb/s,125Mb/s,250Mb/s ;;

@@ -43,5 +43,5 @@ pub use report::{Judged, Report, Row, Sample};
 pub use simulated::{Trial, overheads};
 pub use spread::Spread;
 pub use summary::summary;
-pub use sweep::{Sweep, Swept, Tried};
-pub use table::{Table, claims, differences, points, reasons, sweeps};
+pub use sweep::{Found, Sweep, Swept, Tried};
+pub use table::{Table, claims, differences, measured_by, points, reasons, sweeps};

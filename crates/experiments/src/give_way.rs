@@ -2,17 +2,20 @@
 //!
 //! Users are busy and quiet in turns. They first work alone for one turn of each kind: the median P99 of its windows is
 //! what is usual in that kind of turn. Then a node is repaired, turn after turn. A window counts as over the target if
-//! its P99 is more than `PERCENT` above the usual one of its turn. The first window of a turn does not count, for
-//! no policy.
+//! its P99 is more than `PERCENT` above the usual one of its turn. An operation belongs to the window in which it began, so
+//! that all windows count, also the first one of a turn.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kintsu_client::Client;
 use kintsu_plan::Method;
-use kintsu_wire::message::{ChangeSetting, LinkEnd, NodeAction, Repair, RepairTarget, Settings, Way};
+use kintsu_wire::message::{
+    ChangeSetting, JobEvent, JobReport, LinkEnd, NodeAction, Repair, RepairTarget, Settings, Way,
+};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{ExperimentError, Result};
@@ -20,10 +23,11 @@ use crate::figures::NO_PAPER;
 use crate::figures::catalog::build::{case, mbps};
 use crate::figures::catalog::{Entry, Kind, Size};
 use crate::figures::meter::Meter;
+use crate::figures::recovery::measured;
 use crate::figures::site::Site;
 use crate::figures::{Aim, Claim, Experiment, Measure, Point, Sample, Scene, Spread, Value, Work};
 use crate::jobs::finish;
-use crate::workload::{Latency, Leg, Played, Player, Scale, Score, Window, workload};
+use crate::workload::{Ended, Latency, Leg, Played, Player, Scale, Score, Window, workload};
 
 /// The experiments of this file.
 pub(crate) const ENTRIES: &[Entry] = &[Entry {
@@ -43,16 +47,16 @@ const TASKS: [usize; 2] = [8, 2];
 const CLIENTS: usize = 4;
 /// The part of a link that repairs have in any case.
 const FLOOR: f64 = 0.02;
-/// What systems allow their repairs as a fixed part of a link, with parts between.
-const FIXED: [(&str, f64); 5] = [
-    ("5%", 0.05),
-    ("10% (CubeFS: 20 MB/s of a disk)", 0.1),
-    ("20%", 0.2),
-    ("42% (MinIO: 250 ms after each stripe)", ASLEEP),
-    ("50% (Ceph, mClock)", 0.5),
+/// What systems allow their repairs whatever users feel: a fixed part of a link, or a pause after each stripe; with parts between.
+const FIXED: [(&str, Policy); 5] = [
+    ("5%", Policy::Part(0.05)),
+    ("10% (CubeFS: 20 MB/s of a disk)", Policy::Part(0.1)),
+    ("20%", Policy::Part(0.2)),
+    ("one stripe at a time, 250 ms asleep after each (MinIO)", Policy::Asleep(Duration::from_millis(250))),
+    ("50% (Ceph, mClock)", Policy::Part(0.5)),
 ];
-/// One stripe after the other and 250 ms asleep after each: ten blocks, over 16 nodes.
-const ASLEEP: f64 = 10.0 * BLOCK as f64 / 0.25 / 16.0 / LINK;
+/// How long a repair of one stripe may be silent before it is looked at again.
+const SILENT: Duration = Duration::from_secs(2);
 /// How often the gate looks.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -86,6 +90,8 @@ pub enum Policy {
     Free,
     /// They have at most this part of a link.
     Part(f64),
+    /// One stripe is repaired after the other, with this pause after each.
+    Asleep(Duration),
     /// They stop while users take more than this part of some link.
     Gate(f64),
     /// The users' P99 may rise by this percentage.
@@ -106,7 +112,7 @@ fn race(size: Size) -> Result<Experiment> {
     let systems = [("no limit (HDFS, SeaweedFS)", Policy::Free), ("gate at 80% (RustFS)", Policy::Gate(0.8))];
     cases.extend(systems.map(|(series, policy)| point(series, X, policy)));
     let fixed = size.some(&FIXED);
-    cases.extend(fixed.iter().map(|(x, part)| point(FIXED_LIMIT, x, Policy::Part(*part))));
+    cases.extend(fixed.iter().map(|(x, policy)| point(FIXED_LIMIT, x, *policy)));
     let ours = Point::new(OURS, X);
     let mut claims = vec![
         Claim::new("windows over the target with the target set", Value::Over(ours.clone())).aim(Aim::AtMost(1.0)),
@@ -138,8 +144,9 @@ fn race(size: Size) -> Result<Experiment> {
         name: "give-way",
         title: "A node repaired while users are busy and quiet in turns, RS(14,10)",
         source: NO_PAPER,
-        differs: "YCSB-A with values of 64 KiB, eight operations at once and two in turns of 25 s; windows of 5 s; limits of other \
-                  systems as parts of a link of 50 Mb/s; the floor is 2% of a link",
+        differs: "YCSB-A with values of 64 KiB, eight operations at once and two in turns of 25 s; windows of 5 s, of operations by \
+                  when they began; the limits of Ceph and CubeFS are played as a fixed part of a link of 50 Mb/s, and RustFS's gate looks at links; \
+                  MinIO's pauses are played as such; nobody tells the rates of links; the floor is 2% of a link; each policy once",
         measure: Measure::Rate,
         axis: "limit",
         baseline: None,
@@ -160,8 +167,8 @@ impl Race {
     /// # Errors
     /// When a block is not repaired, or users cannot work.
     pub(crate) async fn sample(&self, site: &mut Site, object: &str) -> Result<Sample> {
+        measured(site).await?;
         let rates = site.lab.spec().await.rates();
-        site.client.set_rates(&rates).await?;
         let link = rates.up.values().min().map_or(0.0, |rate| rate.get() as f64);
         let view = site.client.stripes(object, 0, 1).await?;
         let victim = view.stripes.iter().flat_map(|stripe| stripe.blocks.iter().flatten()).next();
@@ -175,13 +182,17 @@ impl Race {
         let meter = Meter::start(site).await?;
         let started = Instant::now();
         let wanted = Repair { method: Method::Auto, ..Repair::new(RepairTarget::Object(object.to_owned())) };
-        let report = finish(site.client.repair_by(wanted).await?, |_, _| {}).await?;
+        let report = match self.policy {
+            Policy::Asleep(pause) => one_by_one(&site.client, wanted, pause).await?,
+            _ => finish(site.client.repair_by(wanted).await?, |_, _| {}).await?,
+        };
         let seconds = started.elapsed().as_secs_f64();
         let sample = meter.stop(site, seconds).await?;
-        let windows = users.end().await?;
+        let turns = users.end().await?;
         unset(&site.client).await?;
         finish(site.client.repair_by(Repair::new(RepairTarget::Node(victim))).await?, |_, _| {}).await?;
-        let over = over_target(&windows, self.turn);
+        let over = over_target(&turns);
+        let windows = turns.concat();
         let users = Played { seconds, windows: windows.clone(), all: summary(&windows), ..Played::default() };
         Ok(Sample {
             goal_bytes: report.bytes,
@@ -189,28 +200,74 @@ impl Race {
             planned_cross_rack_bytes: report.bytes_across_racks,
             users: Some(users),
             over: over.as_ref().and_then(part_over),
+            windows: over.as_ref().map_or(0, |over| over.iter().map(Vec::len).sum::<usize>() as u64),
             tail: over.as_ref().and_then(tail),
             ..sample
         })
     }
 }
 
+/// Repairs stripe by stripe, with a pause after each. The job is paused but for moments in which a stripe begins: what has
+/// begun is finished. No second one begins, because it would need nodes that take part in the first.
+async fn one_by_one(client: &Client, wanted: Repair, pause: Duration) -> Result<JobReport> {
+    let mut events = client.repair_by(Repair { per_node: 1, ..wanted }).await?;
+    let (mut id, mut repaired) = (None, 0);
+    loop {
+        match tokio::time::timeout(SILENT, events.next()).await {
+            Ok(event) => match event?.ok_or_else(|| ExperimentError::invalid("job", "a report", "none"))? {
+                JobEvent::Began(job) => id = Some(job.id),
+                JobEvent::Progress { done, .. } if done > repaired => {
+                    repaired = done;
+                    tokio::time::sleep(pause).await;
+                }
+                JobEvent::Progress { .. } => continue,
+                JobEvent::Ended(report) if report.failed.is_empty() => return Ok(report),
+                JobEvent::Ended(report) => {
+                    let failed = report.failed.join("; ");
+                    return Err(ExperimentError::invalid(report.kind, "everything done", failed));
+                }
+            },
+            // Nothing had begun.
+            Err(_) => {}
+        }
+        // A job that has ended refuses, and says so itself.
+        if let Some(id) = id {
+            let _ = client.resume_job(id).await;
+            let _ = client.pause_job(id).await;
+        }
+    }
+}
+
 /// The P99 of each window of a repair over the target, in busy and in quiet turns; `None` if the users' usual P99 is not known.
-fn over_target(windows: &[Window], turn: usize) -> Option<[Vec<f64>; 2]> {
-    let turns: Vec<&[Window]> = windows.chunks(turn).collect();
-    // The first window of a turn has operations of the one before.
-    let settled = |number: usize| turns.get(number).map(|windows| windows.get(1..).unwrap_or_default());
-    let usual = [median(settled(0)?)?, median(settled(1)?)?];
+fn over_target(turns: &[Vec<Window>]) -> Option<[Vec<f64>; 2]> {
+    let usual = [median(turns.first()?)?, median(turns.get(1)?)?];
     let mut over = [Vec::new(), Vec::new()];
-    for number in 2..turns.len() {
+    for (number, windows) in turns.iter().enumerate().skip(2) {
         let target = usual[number % 2] * (1.0 + f64::from(PERCENT) / 100.0);
-        let worked = settled(number)?.iter().filter(|window| window.operations > 0);
+        let worked = windows.iter().filter(|window| window.operations > 0);
         over[number % 2].extend(worked.map(|window| window.p99_ms / target));
     }
     Some(over)
 }
 
-/// The part of the windows that were over the target; `None` if the repair ended in its first turn.
+/// The whole windows of each turn, of operations by when they began. A turn ends when the next one begins, or when users were
+/// stopped.
+fn windows(starts: &[Instant], stopped: Instant, turn: usize, log: &[Ended]) -> Vec<Vec<Window>> {
+    let of_turn = |(number, start): (usize, &Instant)| {
+        let next = starts.get(number + 1).copied();
+        let whole = (0..turn).filter(|window| *start + WINDOW * (*window as u32 + 1) <= stopped);
+        let window = |at: usize| {
+            let from = *start + WINDOW * at as u32;
+            // The operations of the last window may begin a moment after its end, until the next turn.
+            let to = next.filter(|_| at + 1 == turn).unwrap_or(from + WINDOW);
+            Window::of(log.iter().filter(|ended| (from..to).contains(&ended.began)))
+        };
+        whole.map(window).collect()
+    };
+    starts.iter().enumerate().map(of_turn).collect()
+}
+
+/// The part of the windows that were over the target; `None` if the repair ended before its first whole one.
 fn part_over(over: &[Vec<f64>; 2]) -> Option<f64> {
     let all = over.concat();
     let above = all.iter().filter(|window| **window > 1.0).count();
@@ -240,7 +297,7 @@ impl Policy {
         let rate = |part: f64| NonZeroU64::new((part * link) as u64).unwrap_or(NonZeroU64::MIN);
         client.change_setting(ChangeSetting::RepairMinRate(rate(FLOOR))).await?;
         match self {
-            Self::Free => {}
+            Self::Free | Self::Asleep(_) => {}
             Self::Part(part) => {
                 client.change_setting(ChangeSetting::RepairMaxRate(Some(rate(part)))).await?;
             }
@@ -292,8 +349,10 @@ async fn unset(client: &Client) -> Result<()> {
 struct Users {
     clients: Vec<Client>,
     stop: CancellationToken,
-    playing: JoinHandle<Result<()>>,
-    watching: JoinHandle<Vec<Window>>,
+    score: Arc<Score>,
+    turn: usize,
+    /// Ends with the times at which turns began.
+    playing: JoinHandle<Result<Vec<Instant>>>,
     _stopped: DropGuard,
 }
 
@@ -310,50 +369,36 @@ impl Users {
             Ok::<_, ExperimentError>(workload("ycsb-a")?.start(Scale { sizes: 0.125, count: 0.2 }, seed))
         };
         players[0].fill(&work(1)?, |_| {}).await?;
-        let (score, stop) = (Arc::new(Score::default()), CancellationToken::new());
+        let (score, stop) = (Arc::new(Score::with_log()), CancellationToken::new());
         let (counted, until) = (score.clone(), stop.clone());
         let playing = tokio::spawn(async move {
+            let mut starts = Vec::new();
             for (number, player) in (1..).zip(players.iter().cycle()) {
                 let leg = Leg { work: work(number)?, span: Some(turn as u32 * WINDOW) };
+                starts.push(Instant::now());
                 player.run(vec![leg], &counted, &until).await?;
                 if until.is_cancelled() {
                     break;
                 }
             }
-            Ok(())
+            Ok(starts)
         });
-        let watching = tokio::spawn(windows(score, stop.clone()));
         let _stopped = stop.clone().drop_guard();
-        Ok(Self { clients, stop, playing, watching, _stopped })
+        Ok(Self { clients, stop, score, turn, playing, _stopped })
     }
 
-    /// Ends them; returns what they measured, window by window.
-    async fn end(self) -> Result<Vec<Window>> {
+    /// Ends them; returns what they measured, window by window of each turn.
+    async fn end(self) -> Result<Vec<Vec<Window>>> {
+        let stopped = Instant::now();
         self.stop.cancel();
         let crashed =
             |error: tokio::task::JoinError| ExperimentError::io("users")(std::io::Error::other(error));
-        self.playing.await.map_err(crashed)??;
-        let windows = self.watching.await.map_err(crashed)?;
+        let starts = self.playing.await.map_err(crashed)??;
+        let windows = windows(&starts, stopped, self.turn, &self.score.take_log());
         for client in &self.clients {
             client.close().await;
         }
         Ok(windows)
-    }
-}
-
-/// Reads the score window by window.
-async fn windows(score: Arc<Score>, stop: CancellationToken) -> Vec<Window> {
-    let mut windows = Vec::new();
-    let mut end = tokio::time::interval_at(tokio::time::Instant::now() + WINDOW, WINDOW);
-    loop {
-        tokio::select! {
-            _ = end.tick() => {}
-            () = stop.cancelled() => return windows,
-        }
-        let played = score.read();
-        score.restart();
-        let Latency { operations, p99_ms, .. } = played.all;
-        windows.push(Window { operations, bytes: played.bytes, p99_ms });
     }
 }
 
@@ -364,20 +409,47 @@ mod tests {
     #[test]
     fn windows_are_compared_with_the_usual_ones_of_their_turn() {
         let window = |p99_ms| Window { operations: 100, bytes: 0, p99_ms };
+        let turns = |all: &[&[f64]]| -> Vec<Vec<Window>> {
+            all.iter().map(|turn| turn.iter().copied().map(window).collect()).collect()
+        };
         // Turns of three windows: busy, quiet, then both with a repair.
-        let p99 = [999.0, 30.0, 30.0, 999.0, 10.0, 10.0, 999.0, 35.0, 37.0, 999.0, 11.0, 13.0];
-        let windows: Vec<Window> = p99.into_iter().map(window).collect();
-        let over = |windows: &[Window]| over_target(windows, 3).unwrap();
-        assert_eq!(part_over(&over(&windows)), Some(0.5));
-        assert_eq!(part_over(&over(&windows[..8])), Some(0.0));
-        assert_eq!(part_over(&over(&windows[..6])), None);
+        let all: [&[f64]; 4] =
+            [&[40.0, 30.0, 30.0], &[9.0, 10.0, 10.0], &[99.0, 35.0, 36.0], &[12.0, 11.0, 13.0]];
+        let over = |turns: &[Vec<Window>]| over_target(turns).unwrap();
+        assert_eq!(part_over(&over(&turns(&all))), Some(2.0 / 6.0));
+        assert_eq!(part_over(&over(&turns(&all[..3]))), Some(1.0 / 3.0));
+        assert_eq!(part_over(&over(&turns(&all[..2]))), None);
+        assert!(over_target(&turns(&all[..1])).is_none());
         // Both turns have their usual P99 as median, 36 and 12 being the target; in quiet ones it is further up.
         let near = |tail: Option<f64>, wanted: f64| (tail.unwrap() - wanted).abs() < 1e-9;
-        assert!(near(tail(&over(&windows)), 1.0));
-        let mut worse = windows.clone();
-        worse[11].p99_ms = 17.0;
-        assert!(near(tail(&over(&worse)), 14.0 / 12.0));
-        assert_eq!(tail(&over(&windows[..6])), None);
-        assert_eq!(summary(&windows[..3]).p99_ms, 30.0);
+        assert!(near(tail(&over(&turns(&all))), 1.0));
+        let mut worse = turns(&all);
+        worse[3][1].p99_ms = 14.0;
+        assert!(near(tail(&over(&worse)), 13.0 / 12.0));
+        assert_eq!(tail(&over(&turns(&all[..2]))), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operation_belongs_to_the_window_in_which_it_began() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let ended =
+            |began_ms, took_ms| Ended { began: at(began_ms), took: Duration::from_millis(took_ms), bytes: 1 };
+        // Two windows in a turn; the first turn ends late, with its last operation.
+        let log = [
+            ended(0, 10),
+            ended(4999, 3000),
+            ended(5000, 20),
+            ended(10_001, 30),
+            ended(10_500, 40),
+            ended(21_000, 50),
+        ];
+        let all = windows(&[at(0), at(10_400)], at(20_400), 2, &log);
+        let counts: Vec<Vec<u64>> =
+            all.iter().map(|turn| turn.iter().map(|window| window.operations).collect()).collect();
+        assert_eq!(counts, [vec![2, 2], vec![1, 0]]);
+        assert!((all[0][0].p99_ms - 3000.0).abs() < 5.0);
+        // What is not a whole window does not count.
+        assert_eq!(windows(&[at(0), at(10_400)], at(20_399), 2, &log)[1].len(), 1);
     }
 }

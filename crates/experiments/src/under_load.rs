@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::error::{ExperimentError, Result};
 use crate::figures::client_work::command;
 use crate::figures::meter::{Carried, Meter};
-use crate::figures::recovery::Damage;
+use crate::figures::recovery::{Damage, calm, measured, of_job};
 use crate::figures::single::slice_bytes;
 use crate::figures::site::{Site, Wanted};
 use crate::figures::{Case, Sample};
@@ -69,6 +69,8 @@ pub struct Recovery {
     pub nodes: usize,
     /// Stripes of the object.
     pub stripes: u64,
+    /// Whether the coordinator is told the rates of the links. Otherwise it measures them, as it does by itself.
+    pub told: bool,
     /// What users do meanwhile; `None`: nothing.
     pub load: Option<Load>,
     /// How long after the start of the repair many clients begin to read from one node that takes part.
@@ -102,6 +104,14 @@ impl UnderLoad {
         }
     }
 
+    /// Whether the coordinator is told the rates of the links. Otherwise it measures them, as it does by itself.
+    pub(crate) fn told(&self) -> bool {
+        match self {
+            Self::Recover(recovery) => recovery.told,
+            Self::Read { .. } => true,
+        }
+    }
+
     /// Whether each block of the object holds contiguous bytes.
     pub(crate) fn contiguous(&self) -> bool {
         matches!(self, Self::Read { .. })
@@ -118,7 +128,11 @@ impl UnderLoad {
         hosts: &[NodeId],
         object: &str,
     ) -> Result<Sample> {
-        site.client.set_rates(&site.lab.spec().await.rates()).await?;
+        if self.told() {
+            site.client.set_rates(&site.lab.spec().await.rates()).await?;
+        } else {
+            measured(site).await?;
+        }
         match self {
             Self::Recover(recovery) => recovery.sample(site, case, object).await,
             Self::Read { method, load, .. } => {
@@ -170,13 +184,9 @@ impl Recovery {
             }
         }
         heal(site, &victims).await?;
-        Ok(Sample {
-            goal_bytes: report.bytes,
-            planned_bytes: report.bytes_moved,
-            planned_cross_rack_bytes: report.bytes_across_racks,
-            bound_seconds: report.bound_seconds.unwrap_or(0.0),
-            ..sample
-        })
+        calm(site, &report).await?;
+        let sample = of_job(sample, &report, &site.lab.spec().await.rates());
+        Ok(Sample { goal_bytes: report.bytes, bound_seconds: report.bound_seconds.unwrap_or(0.0), ..sample })
     }
 
     /// Whether users' values are repaired with the object.
@@ -259,7 +269,8 @@ async fn read(
 async fn heal(site: &Site, victims: &[NodeId]) -> Result<()> {
     for victim in victims {
         let rest = Repair::new(RepairTarget::Node(*victim));
-        finish(site.client.repair_by(rest).await?, |_, _| {}).await?;
+        let report = finish(site.client.repair_by(rest).await?, |_, _| {}).await?;
+        calm(site, &report).await?;
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ pub const DEFAULT_CODE: &str = "rs:n=9,k=6";
 pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
 
 /// The version, and in release builds the commit (`build.rs`).
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("KINTSU_BUILD"));
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("KINTSU_BUILD"));
 
 /// The heading of options that every command has.
 const EVERYWHERE: &str = "Options of every command";

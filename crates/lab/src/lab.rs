@@ -270,6 +270,20 @@ impl Lab {
         Ok(())
     }
 
+    /// Ends the coordinator, as a crash would, and starts it again on its metadata: it forgets what it knew of running
+    /// work and of nodes that were slow. Returns before the agents have registered again.
+    ///
+    /// # Errors
+    /// `Start`.
+    pub async fn restart_coordinator(&self) -> Result<()> {
+        let mut coordinator = self.shared.coordinator.lock().await;
+        if let Some(mut running) = coordinator.take() {
+            running.kill().await?;
+        }
+        *coordinator = Some(self.shared.start_coordinator().await?);
+        Ok(())
+    }
+
     /// Pulls the cable of a node's host: nothing reaches it or leaves it, and no process is told.
     ///
     /// # Errors
@@ -338,8 +352,7 @@ impl Shared {
         })
     }
 
-    async fn start_all(&self) -> Result<()> {
-        let patience = self.options.patience;
+    async fn start_coordinator(&self) -> Result<Daemon> {
         let mut coordinator = self.daemon("coordinator", COORDINATOR_HOST);
         coordinator.arg("--listen").arg(&self.endpoint);
         coordinator.arg("--grace").arg(format!("{}ms", self.options.grace.as_millis()));
@@ -348,14 +361,18 @@ impl Shared {
         }
         coordinator.args(&self.options.coordinator_args);
         let mut coordinator = self.spawn("coordinator", coordinator)?;
-        coordinator.ready(patience).await?;
-        *self.coordinator.lock().await = Some(coordinator);
+        coordinator.ready(self.options.patience).await?;
+        Ok(coordinator)
+    }
+
+    async fn start_all(&self) -> Result<()> {
+        *self.coordinator.lock().await = Some(self.start_coordinator().await?);
         let mut agents = self.agents.lock().await;
         for host in &self.hosts {
             agents.insert(host.node, self.spawn_agent(host)?);
         }
         for agent in agents.values_mut() {
-            agent.ready(patience).await?;
+            agent.ready(self.options.patience).await?;
         }
         Ok(())
     }

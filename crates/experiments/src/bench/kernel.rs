@@ -281,9 +281,13 @@ impl Report {
             "ratio",
             "median",
             "limit",
-            "aim",
+            "aim, best",
+            "median",
         ]);
         let number = |x: Option<f64>| x.map_or("-".to_string(), |x| format!("{x:.2}"));
+        let judged = |ratio: Option<f64>| {
+            self.aim.zip(ratio).map_or(String::new(), |(aim, ratio)| verdict(ratio >= aim).into())
+        };
         for c in &self.cases {
             table.add_row([
                 format!("({},{})", c.n, c.k),
@@ -299,7 +303,8 @@ impl Report {
                 number(c.ratio_best),
                 number(c.ratio_median),
                 number(Some(c.limit.best)),
-                self.aim.zip(c.ratio_best).map_or(String::new(), |(aim, ratio)| verdict(ratio >= aim).into()),
+                judged(c.ratio_best),
+                judged(c.ratio_median),
             ]);
         }
         for column in table.column_iter_mut().skip(4) {
@@ -315,9 +320,10 @@ impl Report {
         )
     }
 
-    /// The case with the lowest ratio; none without another side.
+    /// The case with the lowest ratio, of best bursts or of medians; none without another side.
     pub fn lowest(&self) -> Option<(&Case, f64)> {
-        let ratios = self.cases.iter().filter_map(|case| Some((case, case.ratio_best?)));
+        let ratios =
+            self.cases.iter().filter_map(|case| Some((case, case.ratio_best?.min(case.ratio_median?))));
         ratios.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
@@ -329,13 +335,12 @@ impl Report {
         let met = |ratio: fn(&Case) -> Option<f64>| {
             self.cases.iter().filter_map(ratio).filter(|ratio| *ratio >= aim).count()
         };
-        let best = met(|case| case.ratio_best);
+        let (best, median) = (met(|case| case.ratio_best), met(|case| case.ratio_median));
         format!(
-            "aim: at least {aim} x the better other side in all cases: {}; {best} of {} by best bursts, {} by medians; the lowest \
+            "aim: at least {aim} x the better other side in all cases, by best bursts and by medians: {}; {best} of {} by best bursts, {median} by medians; the lowest \
              ratio is {ratio:.2} (({},{}) {}, {} KiB, {})",
-            verdict(best == self.cases.len()),
+            verdict(best.min(median) == self.cases.len()),
             self.cases.len(),
-            met(|case| case.ratio_median),
             least.n,
             least.k,
             least.operation,
@@ -366,7 +371,7 @@ mod tests {
     #[test]
     fn one_case_below_the_aim_misses_it_and_rivals_that_are_not_at_their_best_are_not_judged() {
         let rate = |best| Rate { best, median: best };
-        let case = |block_bytes, kintsu: f64| Case {
+        let case = |block_bytes, kintsu: f64, median: f64| Case {
             n: 9,
             k: 6,
             operation: "encode",
@@ -377,7 +382,7 @@ mod tests {
             klauspost: None,
             limit: rate(9.0),
             ratio_best: Some(kintsu),
-            ratio_median: Some(kintsu),
+            ratio_median: Some(median),
         };
         let mut report = Report {
             processor: "p".into(),
@@ -386,14 +391,17 @@ mod tests {
             klauspost: "k".into(),
             aim: Some(1.05),
             unjudged: "",
-            cases: vec![case(64 << 10, 1.05), case(1 << 20, 1.04)],
+            cases: vec![case(64 << 10, 1.05, 1.06), case(1 << 20, 1.04, 1.03)],
         };
         let ends = |report: &Report| report.table().lines().last().map(str::to_owned).unwrap();
-        let missed = "aim: at least 1.05 x the better other side in all cases: missed; 1 of 2 by best bursts, 1 by medians; the \
-                      lowest ratio is 1.04 ((9,6) encode, 1024 KiB, hot)";
+        let missed = "aim: at least 1.05 x the better other side in all cases, by best bursts and by medians: missed; 1 of 2 by \
+                      best bursts, 1 by medians; the lowest ratio is 1.03 ((9,6) encode, 1024 KiB, hot)";
         assert_eq!(ends(&report), missed);
         report.cases.pop();
-        assert!(ends(&report).contains("in all cases: met; 1 of 1"));
+        assert!(ends(&report).contains("by medians: met; 1 of 1"));
+        // The best bursts alone do not meet it.
+        report.cases[0].ratio_median = Some(1.0);
+        assert!(ends(&report).contains("by medians: missed; 1 of 1 by best bursts, 0 by medians"));
         (report.aim, report.unjudged) = (None, "ISA-L is missing");
         assert_eq!(ends(&report), "aims are not judged: ISA-L is missing");
     }

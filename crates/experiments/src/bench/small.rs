@@ -18,8 +18,12 @@ use kintsu_cluster::Cluster;
 use serde::Serialize;
 
 use super::io::cpu_seconds;
+use super::verdict;
 use crate::error::Result;
 use crate::plain;
+
+/// Puts of this many bytes a second by this many clients should be at least so many.
+pub(super) const AIM: (u64, u32, f64) = (4 << 10, 16, 1000.0);
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -66,6 +70,8 @@ pub struct Report {
     pub processors: usize,
     /// All activities.
     pub rows: Vec<Row>,
+    /// The least rate of puts by all clients; `None`: for these objects and clients there is no aim.
+    pub aim: Option<f64>,
     /// Puts a second by all clients over synced files a second by as many threads.
     pub puts_over_synced_files: f64,
 }
@@ -96,7 +102,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Re
             let (options, bytes) = (PutOptions::new(options.code.clone()), bytes(&name, options.size));
             async move { client.put(Arc::new(bytes), &name, options, |_, _| {}).await.map(drop) }
         };
-        rows.push(tasks("puts", set, count, put).await?);
+        rows.push(tasks(PUTS, set, count, put).await?);
         let get = |client: Client, name: String| async move {
             let mut nowhere = tokio::io::sink();
             client.get(&name, None, &mut nowhere, |_, _| {}).await.map(drop)
@@ -107,7 +113,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Re
             let shared = |name: &str| format!("shared/{name}");
             let (put, get) =
                 (|c, name: String| put(c, shared(&name)), |c, name: String| get(c, shared(&name)));
-            rows.push(tasks("puts through one client", &one, count, put).await?);
+            rows.push(tasks(SHARED, &one, count, put).await?);
             rows.push(tasks("gets of these", &one, count, get).await?);
         }
     }
@@ -118,10 +124,16 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Re
         size: options.size,
         nodes,
         processors: std::thread::available_parallelism().map_or(1, usize::from),
-        puts_over_synced_files: rate("puts") / rate("synced files"),
+        aim: Some(AIM.2).filter(|_| (options.size, options.clients) == (AIM.0, AIM.1)),
+        puts_over_synced_files: rate(PUTS) / rate("synced files"),
         rows,
     })
 }
+
+/// By clients that share nothing, as processes do.
+pub(super) const PUTS: &str = "puts";
+/// By as many tasks of one client.
+pub(super) const SHARED: &str = "puts through one client";
 
 /// An object whose bytes depend on its name.
 fn bytes(name: &str, size: u64) -> Bytes {
@@ -204,6 +216,11 @@ fn row(what: &'static str, at_once: u32, mut times: Vec<f64>, started: Instant, 
 }
 
 impl Report {
+    /// How many a second of an activity, by as many at once as were tried.
+    pub(super) fn rate(&self, what: &str) -> Option<f64> {
+        self.rows.iter().rev().find(|row| row.what == what).map(|row| row.per_second)
+    }
+
     /// For people.
     pub fn table(&self) -> String {
         let mut table = plain::table(["", "at once", "a second", "median ms", "p99 ms", "cores busy"]);
@@ -217,9 +234,14 @@ impl Report {
                 format!("{:.2}", row.cores_busy),
             ]);
         }
+        let aims = [PUTS, SHARED].into_iter().filter_map(|what| {
+            let (aim, rate) = (self.aim?, self.rate(what)?);
+            Some(format!("\naim: at least {aim} {what} a second: {rate:.0}, {}", verdict(rate >= aim)))
+        });
+        let aims: String = aims.collect();
         format!(
             "objects of {} bytes, {}, {} nodes, coordinator and clients in one process on {} processors\n{table}\n\
-             puts reach {:.2} of the rate of synced files of this size",
+             puts reach {:.2} of the rate of synced files of this size{aims}",
             self.size, self.code, self.nodes, self.processors, self.puts_over_synced_files
         )
     }

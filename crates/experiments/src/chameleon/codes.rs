@@ -62,7 +62,7 @@ fn reads(size: Size) -> Result<Experiment> {
     for (x, code) in &all {
         cases.extend(series.clone().map(|(name, method)| {
             let read = UnderLoad::Read { method, load: ycsb_a(), stripes: 4 };
-            case(name, *x, 2 * BLOCK, Work::UnderLoad(read)).code(*code).at(client)
+            case(name, *x, 2 * BLOCK, Work::UnderLoad(read)).code(*code).at(client).runs(0..=RUNS)
         }));
         let over = BASELINES.iter().map(|b| Value::Gain(Point::new(OURS, *x), Point::new(b.series, *x)));
         let claim = Claim::new(format!("auto over the three, {x}"), Value::Mean(over.collect()));

@@ -3,18 +3,19 @@
 //!
 //! The paper has 20 hosts with links of 10 Gb/s, repairs 200 blocks of 64 MiB, and repeats everything five times. Here
 //! 17 hosts have links of 35 Mb/s, and one lost node has about 20 blocks of 1 MiB; what else is scaled is said in each
-//! experiment. Every method repairs from the blocks that suit it best, with as many repairs at once as suit it
-//! best: `chameleon-sweep` tries others, and says what the best of them gain.
+//! experiment. Every method but ours has the number of repairs at once, the size of slices and the way to choose helpers
+//! that suit it best: they are tried under YCSB-A, and once more without users, in the first experiment of a run that has the method, and used in all
+//! others. What suits a method best with other codes or links is not tried.
 
 mod breakdown;
 mod codes;
 mod fluid;
+mod idle;
 mod interference;
 mod lrc;
 mod network;
 mod orders;
 mod planning;
-mod sweep;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,9 +23,9 @@ use std::time::Duration;
 use kintsu_plan::{Method, Schedule};
 
 use crate::error::Result;
-use crate::figures::catalog::build::{case, mbps};
+use crate::figures::catalog::build::{LARGE_SLICE, case, mbps};
 use crate::figures::catalog::{Entry, Size};
-use crate::figures::{Aim, Case, Claim, Experiment, Measure, Point, Scene, Value, Work};
+use crate::figures::{Aim, Case, Claim, Experiment, Measure, Point, Scene, Sweep, Value, Work};
 use crate::under_load::{Load, Recovery, UnderLoad};
 use crate::workload::Scale;
 
@@ -43,11 +44,16 @@ pub const ENTRIES: &[Entry] = &[
     breakdown::STRAGGLERS,
     planning::STORAGE,
     network::BUSY,
-    sweep::SWEEP,
+    idle::NETWORKS,
     lrc::BENCHMARK,
 ];
 
 const GROUP: &str = "chameleon";
+
+/// Every point is repeated at most this often, so that all of them take an hour.
+const RUNS: usize = 2;
+/// The coordinator's own choice, and caps on the repairs of a node.
+const PER_NODE: [u32; 3] = [0, 16, 64];
 
 const HOSTS: u32 = 17;
 /// With faster ones repairs and users together would keep the processors of one machine busy, and not its links.
@@ -68,8 +74,7 @@ const ALONE: &str = "no repair";
 struct Racer {
     series: &'static str,
     method: Method,
-    /// The most repairs in which a node takes part at once, 0: as the coordinator decides. An aim of `chameleon-sweep` is that others
-    /// are not faster.
+    /// The most repairs in which a node takes part at once, 0: as the coordinator decides; what is tried first.
     per_node: u32,
 }
 
@@ -96,6 +101,7 @@ impl Racer {
             per_node: self.per_node,
             nodes: 1,
             stripes: if size.quick { 12 } else { 24 },
+            told: true,
             load,
             straggler: None,
         }
@@ -103,7 +109,24 @@ impl Racer {
 
     /// The same as a point.
     fn case(self, x: impl Into<String>, recovery: Recovery) -> Case {
-        case(self.series, x, BLOCK, Work::UnderLoad(UnderLoad::Recover(recovery))).code(RS_10_4)
+        let sweep = self.sweep(&recovery);
+        let case = case(self.series, x, BLOCK, Work::UnderLoad(UnderLoad::Recover(recovery)));
+        Case { sweep, ..case.code(RS_10_4).runs(0..=RUNS) }
+    }
+
+    /// What else is tried of a method; nothing of ours.
+    fn sweep(self, recovery: &Recovery) -> Option<Sweep> {
+        if recovery.method.is_none() || self.method == Method::Auto {
+            return None;
+        }
+        let per_node = PER_NODE.into_iter().filter(|most| *most != self.per_node).collect();
+        if recovery.load.is_none() {
+            return Some(Sweep { once: Some("chameleon, no users"), per_node, ..Sweep::default() });
+        }
+        // A scheduler chooses helpers itself.
+        let schedules = self.method.row().scheduler.map_or(vec![Schedule::Greedy], |_| Vec::new());
+        let slices = vec![LARGE_SLICE];
+        Some(Sweep { once: Some("chameleon, YCSB-A"), per_node, schedules, slices })
     }
 }
 

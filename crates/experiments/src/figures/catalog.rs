@@ -7,7 +7,7 @@ mod ecpipe_ways;
 mod less;
 mod lrc;
 mod openec;
-mod own;
+pub(crate) mod own;
 mod theory;
 
 use super::declare::Experiment;
@@ -56,8 +56,8 @@ pub fn catalog() -> Vec<Entry> {
         theory::ENTRIES,
         less::ENTRIES,
         lrc::ENTRIES,
-        crate::chameleon::ENTRIES,
         crate::give_way::ENTRIES,
+        crate::chameleon::ENTRIES,
     ]
     .concat()
 }
@@ -97,16 +97,14 @@ mod tests {
             | Value::AtPaperRate(point)
             | Value::CrossRackBlocks(point)
             | Value::Traffic(point)
+            | Value::Worst(point)
             | Value::Over(point)
             | Value::RateOverHolding(point, _)
             | Value::TailOverTarget(point)
             | Value::SentOver(point, _)
             | Value::OfBound(point)
             | Value::OfIdle(point) => vec![point.clone()],
-            Value::Gain(a, b)
-            | Value::CalmerTail(a, b)
-            | Value::Interference(a, b)
-            | Value::WorstAbove(a, b) => {
+            Value::Gain(a, b) | Value::CalmerTail(a, b) | Value::Interference(a, b) => {
                 vec![a.clone(), b.clone()]
             }
             Value::CalmerTrace(a, b, alone) => vec![a.clone(), b.clone(), alone.clone()],

@@ -80,7 +80,8 @@ pub struct Case {
     pub cell_bytes: Option<u32>,
     /// Bytes in a slice.
     pub slice: Slice,
-    /// The settings that are tried before the repetitions; `None`: only those above.
+    /// The settings that are tried before the repetitions; `None`: those found for the next case of its series in this
+    /// scene that has a sweep, else for the last one, and if there is none only those above.
     pub sweep: Option<Sweep>,
     /// The requestor or the client's host; by default a node that has no block of the stripe.
     pub requestor: Option<NodeId>,
@@ -264,8 +265,8 @@ pub enum Value {
     TailOverTarget(Point),
     /// Bytes a second that nodes sent for the repair at a point, divided by this many.
     SentOver(Point, f64),
-    /// By how many seconds the slowest repetition at the first point is above the median at the second one.
-    WorstAbove(Point, Point),
+    /// The time of the slowest repetition at a point.
+    Worst(Point),
     /// The mean of the medians of some values of one unit.
     Mean(Vec<Value>),
 }
@@ -295,6 +296,18 @@ impl Experiment {
             scenes: Vec::new(),
             claims: Vec::new(),
             strict: false,
+        }
+    }
+}
+
+impl Work {
+    /// Whether the coordinator need not measure the links.
+    pub(crate) fn is_told(&self) -> bool {
+        match self {
+            Self::Recover(recover) => recover.told,
+            Self::UnderLoad(work) => work.told(),
+            Self::GiveWay(_) => false,
+            _ => true,
         }
     }
 }

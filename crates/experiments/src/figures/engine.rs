@@ -6,10 +6,10 @@ use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
 use tokio_util::sync::CancellationToken;
 
-use super::declare::{Case, Experiment, Measure, Scene, Work};
+use super::declare::{Case, Experiment, Scene, Work};
 use super::report::{Report, Row, Sample};
 use super::site::{Site, Wanted};
-use super::sweep::{Search, Sweep, Swept};
+use super::sweep::{Best, Found, Search, Sweep, Swept};
 use super::{client_work, disturbed, recovery, single};
 use crate::error::Result;
 use crate::{Machine, Step};
@@ -23,7 +23,8 @@ pub struct Settings {
     pub quick: bool,
 }
 
-/// Runs an experiment. Its labs are down when this returns. If the future is dropped, the labs end with this
+/// Runs an experiment. Sweeps with a name that were made already are taken from `found`, others are added to it. Its labs are down
+/// when this returns. If the future is dropped, the labs end with this
 /// process. When `stop` is cancelled, the report has what was measured until then ([`Report::cut_short`]), and does not
 /// wait for the lab to go down.
 ///
@@ -32,6 +33,7 @@ pub struct Settings {
 pub async fn run(
     experiment: &Experiment,
     settings: Settings,
+    found: &mut Found,
     stop: &CancellationToken,
     watch: &(dyn Fn(Step) + Send + Sync),
 ) -> Result<Report> {
@@ -39,8 +41,9 @@ pub async fn run(
     let mut report = Report::new(experiment, Machine::this(), settings.quick);
     let cases = experiment.scenes.iter().flat_map(|scene| &scene.cases);
     let samples: usize = cases.map(|case| runs(case, settings)).sum();
-    let trials = experiment.scenes.iter().flat_map(|scene| swept(&scene.cases));
-    let trials: usize = trials.flat_map(|case| &case.sweep).map(Sweep::trials).sum();
+    let sweeps =
+        experiment.scenes.iter().flat_map(|scene| &scene.cases).filter_map(|case| case.sweep.as_ref());
+    let trials: usize = sweeps.map(Sweep::trials).sum();
     let mut progress = Progress { watch, done: 0, total: samples + trials };
     for (number, scene) in experiment.scenes.iter().enumerate() {
         let spec = scene.spec.clone().scaled(experiment.scale)?;
@@ -53,7 +56,7 @@ pub async fn run(
             site = Site::up(scene, &spec) => Some(site?),
         };
         if let Some(mut site) = site {
-            let all = play(&mut site, scene, &spec, experiment.measure, settings, &mut played, &mut progress);
+            let all = play(&mut site, scene, &spec, experiment, settings, found, &mut played, &mut progress);
             let ended = tokio::select! {
                 ended = all => Some(ended),
                 () = stop.cancelled() => None,
@@ -106,19 +109,20 @@ impl Played {
     }
 }
 
-/// The cases of a scene at which settings are tried: the last one of each series that has a sweep.
-fn swept(cases: &[Case]) -> impl Iterator<Item = &Case> {
-    let later = |at: usize, case: &Case| cases[at + 1..].iter().any(|other| other.series == case.series);
-    let last = cases.iter().enumerate().filter(move |(at, case)| case.sweep.is_some() && !later(*at, case));
-    last.map(|(_, case)| case)
+/// The case at which the settings of a case are tried, both as numbers: itself, or the next one of its series that has a sweep, or
+/// the last one.
+fn tried_at(cases: &[Case], number: usize) -> Option<usize> {
+    let same = |at: &usize| cases[*at].sweep.is_some() && cases[*at].series == cases[number].series;
+    (number..cases.len()).find(same).or_else(|| (0..number).rev().find(same))
 }
 
 async fn play(
     site: &mut Site,
     scene: &Scene,
     spec: &Spec,
-    measure: Measure,
+    experiment: &Experiment,
     settings: Settings,
+    found: &mut Found,
     played: &mut Played,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
@@ -128,26 +132,7 @@ async fn play(
             site.object(&wanted).await?;
         }
     }
-    let mut cases = scene.cases.clone();
-    for case in swept(&scene.cases) {
-        let Some(mut search) = Search::new(case, measure) else { continue };
-        while let Some(trial) = search.next() {
-            progress.tell(format!("the best settings for {}", case.series));
-            let tried = match sample(site, scene, spec, trial, 0).await {
-                Ok(sample) => Ok(sample.value(measure)),
-                // It may be too much for a link, so that its node counts as dead. Then it is not the best.
-                Err(error) => {
-                    recovery::mend(site).await?;
-                    Err(format!("{error:#}"))
-                }
-            };
-            search.tried(tried);
-            progress.done += 1;
-        }
-        let (swept, give) = search.end();
-        cases.iter_mut().filter(|other| other.series == case.series).for_each(&give);
-        played.sweeps.push(swept);
-    }
+    let cases = best_settings(site, scene, spec, experiment, found, played, progress).await?;
     for (case, row) in cases.iter().zip(&mut played.rows) {
         row.slice_bytes = single::slice_bytes(case.slice);
     }
@@ -161,6 +146,60 @@ async fn play(
         }
     }
     Ok(())
+}
+
+/// The cases with the settings that suit them best.
+async fn best_settings(
+    site: &mut Site,
+    scene: &Scene,
+    spec: &Spec,
+    experiment: &Experiment,
+    found: &mut Found,
+    played: &mut Played,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Case>> {
+    let mut best: Vec<Option<Best>> = Vec::new();
+    for case in &scene.cases {
+        if let Some((swept, settings)) = found.of(case) {
+            progress.done += case.sweep.as_ref().map_or(0, Sweep::trials);
+            if swept.elsewhere.as_deref() != Some(experiment.name) {
+                played.sweeps.push(swept);
+            }
+            best.push(Some(settings));
+            continue;
+        }
+        let Some(mut search) = Search::new(case, experiment.measure) else {
+            best.push(None);
+            continue;
+        };
+        let after = progress.done + case.sweep.as_ref().map_or(0, Sweep::trials);
+        while let Some(trial) = search.next() {
+            progress.tell(format!("the best settings for {}, {}", case.series, case.x));
+            let tried = match sample(site, scene, spec, trial, 0).await {
+                Ok(sample) => Ok(sample.value(experiment.measure)),
+                // It may be too much for a link, so that its node counts as dead. Then it is not the best.
+                Err(error) => {
+                    site.forget().await?;
+                    recovery::mend(site).await?;
+                    Err(format!("{error:#}"))
+                }
+            };
+            search.tried(tried);
+            progress.done += 1;
+        }
+        progress.done = after;
+        let (swept, settings) = search.end();
+        found.keep(case, experiment.name, &swept, settings);
+        played.sweeps.push(swept);
+        best.push(Some(settings));
+    }
+    let mut cases = scene.cases.clone();
+    for (number, case) in cases.iter_mut().enumerate() {
+        if let Some(best) = tried_at(&scene.cases, number).and_then(|at| best[at]) {
+            best.give(case);
+        }
+    }
+    Ok(cases)
 }
 
 async fn sample(
@@ -242,5 +281,31 @@ fn row(case: &Case) -> Row {
         block_bytes: case.block_bytes,
         slice_bytes: single::slice_bytes(case.slice),
         samples: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_plan::Method;
+
+    use super::super::catalog::build::{case, one};
+    use super::*;
+
+    #[test]
+    fn settings_are_those_that_were_tried_at_the_next_point_of_the_series_or_the_last_one() {
+        let of = |series: &str, x: &str, swept: bool| {
+            let case = case(series, x, 1, one(Method::Ppr));
+            if swept { case.swept(Sweep::at_once()) } else { case }
+        };
+        let cases = [
+            of("a", "1", false),
+            of("a", "4", true),
+            of("b", "4", false),
+            of("a", "8", false),
+            of("a", "16", true),
+            of("a", "32", false),
+        ];
+        let at: Vec<_> = (0..cases.len()).map(|number| tried_at(&cases, number)).collect();
+        assert_eq!(at, [Some(1), Some(1), None, Some(4), Some(4), Some(4)]);
     }
 }

@@ -1,11 +1,14 @@
 //! Puts the results of experiments into their places in a page of the documentation ([`crate::page`]), and a summary of all results
-//! on the page into the place `summary`.
+//! on the page into the place `summary`. Results that stay on a page although the experiment has another setting or other
+//! claims now are marked as older, and no summary counts them.
 
 use std::collections::BTreeSet;
 
+use super::catalog::{Kind, Size, catalog};
+use super::declare::Claim;
 use super::report::Report;
 use super::summary::{Shown, lines};
-use super::table;
+use super::table::{self, Table};
 use crate::error::Result;
 use crate::page::{fill, no_place};
 
@@ -41,7 +44,7 @@ pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
             return None;
         }
         let own = reports.iter().find(|report| report.experiment == name);
-        let own = own.map(|report| section(report, charts));
+        let own = own.map(|report| section(report, charts)).or_else(|| marked(name, now));
         shown.push(Shown::section(name, own.as_deref().unwrap_or(now)));
         own
     })?;
@@ -49,9 +52,32 @@ pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
     fill(&filled, &mut |name, _| (name == SUMMARY).then(|| summary.clone()))
 }
 
+/// The results in a place, marked as older, if they are and are not marked yet.
+fn marked(name: &str, now: &str) -> Option<String> {
+    let results = now.trim_start_matches('\n');
+    let older = !results.is_empty() && !results.starts_with(table::OLDER) && is_older(name, results);
+    older.then(|| format!("{} than its setting or its claims are now.\n\n{results}", table::OLDER))
+}
+
+/// Whether the experiment has another setting or other claims now. Of one that is not in the catalogue nothing is known.
+fn is_older(name: &str, results: &str) -> bool {
+    let Some(entry) = catalog().into_iter().find(|entry| entry.name == name) else { return false };
+    let Kind::Measured(make) = entry.kind else { return false };
+    let Ok(experiment) = make(Size::default()) else { return true };
+    let tables = Table::all_in(results);
+    let claims = tables.iter().find(|table| table.column(table::HERE).is_some());
+    let shown = claims.map_or(&[][..], |table| &table.rows);
+    let same = |(claim, row): (&Claim, &Vec<String>)| {
+        let aim = table::aim(claim.aim, claim.value.unit());
+        row.first() == Some(&claim.text) && row.get(4) == Some(&aim)
+    };
+    let all = experiment.claims.len() == shown.len() && experiment.claims.iter().zip(shown).all(same);
+    !all || !results.contains(experiment.differs)
+}
+
 /// The text for the place of one experiment.
 fn section(report: &Report, charts: &str) -> String {
-    let mut text = format!("{} {}.\n\n", table::differences(report), report.machine);
+    let mut text = format!("{} {}.\n\n", table::differences(report), table::measured_by(report));
     if !report.rows.is_empty() {
         text += &format!("![{}]({charts}/{}.svg)\n\n", report.title, report.experiment);
     }
@@ -67,7 +93,7 @@ fn section(report: &Report, charts: &str) -> String {
         text += &format!("{}\n", table::points(report).markdown());
     }
     if !report.sweeps.is_empty() {
-        let before = "Settings that were tried once each before the repetitions, which use the best:";
+        let before = "Settings that were tried in turn before the repetitions, which use the best:";
         text += &format!("{before}\n\n{}\n", table::sweeps(report).markdown());
     }
     text
@@ -116,6 +142,7 @@ mod tests {
             scale: 0.5,
             quick: false,
             machine: Machine::default(),
+            build: "1.2 (abc)".into(),
             minutes: 0.0,
             rows: vec![row("a", 1.0), row("b", 2.0)],
             sweeps: Vec::new(),
@@ -157,11 +184,12 @@ mod tests {
             <!-- results two --><!-- end -->\n";
         let missed = |name: &str| format!("- {name}: a over b: expected >= 0.750 x, got 0.500 x\n");
         let one = splice(page, &[report("one")], "charts").unwrap();
-        let summary = format!("- 1 of 2 aims hold\n{}- without results: two\n", missed("one"));
+        let build = "- all of one build: kintsu 1.2 (abc)\n";
+        let summary = format!("- 1 of 2 aims hold\n{}{build}- without results: two\n", missed("one"));
         assert!(one.starts_with(&format!("<!-- results summary -->\n{summary}<!-- end -->\n")), "{one}");
         // What is measured later does not take away what was there.
         let both = splice(&one, &[report("two")], "charts").unwrap();
-        let summary = format!("- 2 of 4 aims hold\n{}{}", missed("one"), missed("two"));
+        let summary = format!("- 2 of 4 aims hold\n{}{}{build}", missed("one"), missed("two"));
         assert!(both.starts_with(&format!("<!-- results summary -->\n{summary}<!-- end -->\n")), "{both}");
         assert_eq!(both, splice(page, &[report("one"), report("two")], "charts").unwrap());
     }
@@ -187,6 +215,46 @@ mod tests {
         };
         assert!(page.contains(&line("one stripe", "1 of 1 points (100.0%)", 5, "MISSED", "a")), "{page}");
         assert!(page.contains(&line("whole nodes", "0 of 1 points (0.0%)", 10, "holds", "b")), "{page}");
+    }
+
+    #[test]
+    fn results_of_another_setting_or_other_claims_are_marked_and_not_counted() {
+        let about = |name: &str| {
+            let entry = catalog().into_iter().find(|entry| entry.name == name).unwrap();
+            let Kind::Measured(make) = entry.kind else { panic!("not measured") };
+            make(Size::default()).unwrap()
+        };
+        let today = |name: &str| {
+            let mut report = Report::new(&about(name), Machine::default(), false);
+            report.build = "1.2 (abc)".into();
+            report.judge(&about(name).claims);
+            report
+        };
+        let places = |names: &[&str]| -> String {
+            let places = names.iter().map(|name| format!("<!-- results {name} -->\n<!-- end -->\n"));
+            ["summary"]
+                .iter()
+                .map(|name| format!("<!-- results {name} -->\n<!-- end -->\n"))
+                .chain(places)
+                .collect()
+        };
+        let page = places(&["survive", "less", "smoke"]);
+        let whole = splice(&page, &[today("survive"), today("less")], "charts").unwrap();
+        assert!(!whole.contains(table::OLDER));
+        // Nothing changes if nothing is measured.
+        assert_eq!(splice(&whole, &[], "charts").unwrap(), whole);
+        for old in [whole.replace("<= 1.100 x", "-"), whole.replacen("17 hosts", "16 hosts", 1)] {
+            let marked = splice(&old, &[], "charts").unwrap();
+            assert!(marked.contains("<!-- results survive -->\nOLDER than"), "{marked}");
+            assert_eq!(marked.matches(table::OLDER).count(), 1);
+            assert!(
+                marked.contains("- older than their settings or claims, not counted: survive\n"),
+                "{marked}"
+            );
+            assert!(marked.contains("- 0 of 1 aims hold\n"), "{marked}");
+            assert_eq!(splice(&marked, &[], "charts").unwrap(), marked);
+            assert_eq!(splice(&marked, &[today("survive")], "charts").unwrap(), whole);
+        }
     }
 
     #[test]

@@ -3,12 +3,15 @@
 //! Every sample loses the blocks of another node, because the blocks of the last one have moved to other nodes.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::many::{bound, losses};
 use kintsu_plan::{DamagedStripe, Rates, Topology};
-use kintsu_wire::message::{LinkEnd, NodeAction, RateSource, Repair, RepairTarget, Requestors, Way};
+use kintsu_wire::message::{
+    JobReport, LinkEnd, NodeAction, NodeLoad, RateSource, Repair, RepairTarget, Requestors, Way,
+};
 
 use super::declare::{Case, Recover};
 use super::meter::Meter;
@@ -52,14 +55,39 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
     let jobs = site.client.repair_by(wanted).await?;
     let report = finish(jobs, |_, _| {}).await?;
     let sample = meter.stop(site, report.seconds).await?;
+    calm(site, &report).await?;
     Ok(Sample {
         goal_bytes: report.blocks * case.block_bytes,
-        planned_bytes: report.bytes_moved,
-        planned_cross_rack_bytes: report.bytes_across_racks,
         bound_seconds,
         simulated_seconds,
-        ..sample
+        ..of_job(sample, &report, &site.lab.spec().await.rates())
     })
+}
+
+/// A sample with what the report of its repairs says.
+pub fn of_job(sample: Sample, report: &JobReport, rates: &Rates) -> Sample {
+    let seconds =
+        |bytes: u64, rate: Option<&NonZeroU64>| rate.map_or(0.0, |rate| bytes as f64 / rate.get() as f64);
+    let of_node = |load: &NodeLoad| {
+        seconds(load.up_bytes, rates.up.get(&load.node))
+            .max(seconds(load.down_bytes, rates.down.get(&load.node)))
+    };
+    Sample {
+        planned_bytes: report.bytes_moved,
+        planned_cross_rack_bytes: report.bytes_across_racks,
+        busiest_seconds: report.nodes.iter().map(of_node).fold(0.0, f64::max),
+        replanned: report.around.len() as u64,
+        ..sample
+    }
+}
+
+/// After a job in which repairs went around nodes that were slow, the coordinator avoids these nodes for up to minutes. The next
+/// sample is to begin without that.
+///
+/// # Errors
+/// As [`Site::forget`].
+pub async fn calm(site: &Site, report: &JobReport) -> Result<()> {
+    if report.around.is_empty() { Ok(()) } else { site.forget().await }
 }
 
 /// Repairs what a recovery that failed has left, as soon as all nodes are alive.
@@ -124,7 +152,10 @@ impl Damage {
 }
 
 /// Waits until the coordinator has measured the links of all nodes, which it does by itself.
-async fn measured(site: &Site) -> Result<()> {
+///
+/// # Errors
+/// When some are not known within a minute.
+pub async fn measured(site: &Site) -> Result<()> {
     let nodes = site.lab.hosts().len();
     for _ in 0..600 {
         let known = site.client.known_rates().await?;

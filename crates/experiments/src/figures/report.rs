@@ -10,6 +10,9 @@ use super::sweep::Swept;
 use crate::Machine;
 use crate::workload::Played;
 
+/// A link that carries more than a bound by no more than this part is not what a repair lost its time with.
+const EVEN: f64 = 0.02;
+
 /// The result of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -33,6 +36,9 @@ pub struct Report {
     pub quick: bool,
     /// The machine that it ran on.
     pub machine: Machine,
+    /// The version of the program, with the commit that it was built from; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub build: String,
     /// How long it took to measure, with the labs and the objects in them; 0 where it is not known.
     #[serde(default)]
     pub minutes: f64,
@@ -87,6 +93,12 @@ pub struct Sample {
     /// The least time in which what users left of the links on average can carry any plan; 0 where it is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub idle_seconds: f64,
+    /// The least time in which the busiest node's link carries what repairs have sent, as their job says; 0 where it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub busiest_seconds: f64,
+    /// How often a running repair was planned anew around a node.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub replanned: u64,
     /// The simulator's time for the same plans on the same links; none where it does not play such work.
     #[serde(default)]
     pub simulated_seconds: Option<f64>,
@@ -99,6 +111,9 @@ pub struct Sample {
     /// The part of the windows in which users' 99th percentile was above a target; none where there is no target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<f64>,
+    /// The number of these windows; 0 where there is no target.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub windows: u64,
     /// Users' 99th percentile over the target; none where there is no target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<f64>,
@@ -195,6 +210,7 @@ impl Report {
             scale: experiment.scale,
             quick,
             machine,
+            build: String::new(),
             minutes: 0.0,
             rows: Vec::new(),
             sweeps: Vec::new(),
@@ -242,9 +258,33 @@ impl Report {
             published: claim.published,
             aim: claim.aim,
             ours: self.measured(&claim.value),
-            because: claim.because.into(),
+            because: match claim.because {
+                "" if claim.aim.is_some() => self.lost_in_the_run(&claim.value),
+                because => because.into(),
+            },
         });
         self.claims = judged.collect();
+    }
+
+    /// What the reports of the repairs at a point say of why they took longer than a bound; empty where they say nothing.
+    fn lost_in_the_run(&self, value: &Value) -> String {
+        let (Value::OfBound(point) | Value::OfIdle(point)) = value else { return String::new() };
+        let samples = self.row(point).map_or(&[][..], |row| &row.samples);
+        let mut said = Vec::new();
+        let sent = samples.iter().filter(|sample| sample.bound_seconds > 0.0 && sample.busiest_seconds > 0.0);
+        if let Some(over) = Spread::of(sent.map(|sample| sample.busiest_seconds / sample.bound_seconds))
+            && over.median > 1.0 + EVEN
+        {
+            let percent = 100.0 * (over.median - 1.0);
+            said.push(format!(
+                "the busiest node's link carried what takes it {percent:.0}% longer than the bound"
+            ));
+        }
+        let replanned: u64 = samples.iter().map(|sample| sample.replanned).sum();
+        if replanned > 0 {
+            said.push(format!("repairs were planned anew around nodes {replanned} times while they ran"));
+        }
+        said.join("; ")
     }
 
     fn measured(&self, value: &Value) -> Option<Spread> {
@@ -309,10 +349,7 @@ impl Report {
             Value::SentOver(point, least) => self
                 .row(point)?
                 .spread_of(|sample| sample.planned_bytes as f64 / sample.seconds.max(1e-9) / least),
-            Value::WorstAbove(point, base) => {
-                let base = self.row(base)?.spread(Measure::Seconds)?.median;
-                Spread::of([self.row(point)?.spread(Measure::Seconds)?.max - base])
-            }
+            Value::Worst(point) => Spread::of([self.row(point)?.spread(Measure::Seconds)?.max]),
             Value::CalmerTrace(a, b, alone) => {
                 let [a, b, alone] = [a, b, alone].map(|point| Some(self.row(point)?.samples.iter()));
                 let all = a?.zip(b?).zip(alone?);
@@ -345,11 +382,11 @@ impl Report {
 
 impl Value {
     /// The unit of the value.
-    fn unit(&self) -> &'static str {
+    pub(super) fn unit(&self) -> &'static str {
         match self {
             Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
             Self::OfIdle(_) | Self::RateOverHolding(..) | Self::TailOverTarget(_) | Self::SentOver(..) => "x",
-            Self::AtPaperRate(_) | Self::WorstAbove(..) => "s",
+            Self::AtPaperRate(_) | Self::Worst(_) => "s",
             Self::Over(_) => "%",
             Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
             Self::Gain(..) | Self::CalmerTail(..) | Self::Interference(..) => "%",
@@ -362,6 +399,10 @@ impl Value {
 
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 fn least(values: &[f64]) -> Option<f64> {
@@ -410,6 +451,7 @@ mod tests {
             scale: 0.5,
             quick: false,
             machine: Machine::default(),
+            build: String::new(),
             minutes: 0.0,
             rows,
             sweeps: Vec::new(),
@@ -467,10 +509,28 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_repetition_is_compared_with_the_usual_one() {
-        let report = report(vec![row("a", "1", &[1.0, 2.5, 1.5]), row("b", "1", &[1.0, 9.0, 0.5])]);
-        let above = Value::WorstAbove(Point::new("a", "1"), Point::new("b", "1"));
-        assert_eq!(median(&report, above), Some(1.5));
+    fn why_a_bound_was_missed_is_said_only_if_the_reports_of_the_repairs_show_it() {
+        let of = |busiest: f64, replanned| {
+            let mut row = row("a", "1", &[4.0, 4.0]);
+            for sample in &mut row.samples {
+                (sample.bound_seconds, sample.busiest_seconds) = (2.0, busiest);
+            }
+            row.samples[1].replanned = replanned;
+            let mut report = report(vec![row]);
+            report.judge(&[Claim::new("c", Value::OfBound(Point::new("a", "1"))).aim(Aim::AtLeast(0.9))]);
+            report.claims[0].because.clone()
+        };
+        assert_eq!(of(2.02, 0), "");
+        assert_eq!(of(0.0, 0), "");
+        assert_eq!(of(2.4, 0), "the busiest node's link carried what takes it 20% longer than the bound");
+        assert_eq!(of(2.02, 3), "repairs were planned anew around nodes 3 times while they ran");
+        assert_eq!(of(2.4, 3), [of(2.4, 0), of(2.0, 3)].join("; "));
+    }
+
+    #[test]
+    fn the_worst_repetition_is_the_slowest_one() {
+        let report = report(vec![row("a", "1", &[1.0, 2.5, 1.5])]);
+        assert_eq!(median(&report, Value::Worst(Point::new("a", "1"))), Some(2.5));
     }
 
     #[test]

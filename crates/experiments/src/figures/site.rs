@@ -12,9 +12,9 @@ use kintsu_lab::{Host, Lab, Options, Spec};
 use kintsu_plan::{Layout, StripeView, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::Credentials;
-use kintsu_wire::message::{Encoding, NodeAction, NodeState};
+use kintsu_wire::message::{CauseKind, Encoding, NodeAction, NodeState};
 
-use super::declare::{Case, Scene, Work};
+use super::declare::{Case, Scene};
 use super::simulated::Trial;
 use crate::error::{ExperimentError, Result};
 use crate::jobs::finish;
@@ -73,7 +73,7 @@ impl Site {
     /// # Errors
     /// When the lab does not come up.
     pub async fn up(scene: &Scene, spec: &Spec) -> Result<Self> {
-        let untold = scene.cases.iter().any(|case| matches!(&case.work, Work::Recover(r) if !r.told));
+        let untold = scene.cases.iter().any(|case| !case.work.is_told());
         let lab = Lab::up(spec, Options { measure: untold, ..Options::default() }).await?;
         let client = lab.client().await?;
         let credentials = Credentials::token(lab.token());
@@ -115,6 +115,26 @@ impl Site {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Err(ExperimentError::invalid("node", format!("{node} alive within a minute"), "silence"))
+    }
+
+    /// Has the coordinator forget which nodes it took for slow and how fast repairs were, so that the next sample begins as the first
+    /// one did. Returns when all nodes are alive and have registered again.
+    ///
+    /// # Errors
+    /// When it does not start again, or a node does not come back.
+    pub async fn forget(&self) -> Result<()> {
+        self.lab.restart_coordinator().await?;
+        for _ in 0..600 {
+            let causes = self.client.health(0).await?.causes;
+            if causes.iter().all(|cause| cause.kind != CauseKind::Unreported) {
+                for host in self.lab.hosts() {
+                    self.wait_alive(host.node).await?;
+                }
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Err(ExperimentError::invalid("nodes", "all registered within a minute", "some that are not"))
     }
 
     /// The name of an object; it is written if it is not there yet.

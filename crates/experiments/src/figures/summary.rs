@@ -3,6 +3,8 @@
 //! It is made from tables as they are shown, so that the summary of a page is of all results on the page, whenever and
 //! by whichever command they were measured.
 
+use std::collections::BTreeMap;
+
 use super::report::Report;
 use super::table::{self, Table};
 
@@ -18,6 +20,10 @@ pub struct Shown {
     name: String,
     tables: Vec<Table>,
     cut_short: bool,
+    /// Whether the experiment has another setting or other claims now.
+    older: bool,
+    /// The build that measured, if that is said.
+    build: Option<String>,
 }
 
 /// A point that the simulator has played.
@@ -32,14 +38,23 @@ struct Played {
 impl Shown {
     /// A section of a page.
     pub fn section(name: &str, text: &str) -> Self {
-        Self { name: name.into(), tables: Table::all_in(text), cut_short: text.contains(table::CUT_SHORT) }
+        let older = text.trim_start().starts_with(table::OLDER);
+        let line = text
+            .lines()
+            .find(|line| line.contains(table::BUILD))
+            .and_then(|line| line.split_once(table::BUILD));
+        let build = line.map(|(_, build)| build.trim_end_matches('.').to_owned());
+        let cut_short = text.contains(table::CUT_SHORT);
+        Self { name: name.into(), tables: Table::all_in(text), cut_short, older, build }
     }
 
     fn report(report: &Report) -> Self {
         Self {
             name: report.experiment.clone(),
-            tables: vec![table::claims(report), table::points(report)],
+            tables: vec![table::claims(report), table::points(report), table::sweeps(report)],
             cut_short: report.cut_short,
+            older: false,
+            build: Some(report.build.clone()).filter(|build| !build.is_empty()),
         }
     }
 
@@ -62,6 +77,27 @@ impl Shown {
             }
         }
         aims
+    }
+
+    /// Series whose repetitions are far from the trials of their settings.
+    fn apart(&self) -> Vec<String> {
+        let sweeps = self
+            .tables
+            .iter()
+            .filter(|table| table.headings.iter().any(|of| of.starts_with(table::REPEATED)));
+        let marked = sweeps.flat_map(|table| &table.rows).filter_map(|row| match &row[..] {
+            [x, series, settings, .., verdict] => {
+                let (_, off) = verdict.split_once(table::APART)?;
+                Some(format!(
+                    "{}: {series}, {x}: {} {} from the trials of its settings ({settings})",
+                    self.name,
+                    table::APART,
+                    off.trim()
+                ))
+            }
+            _ => None,
+        });
+        marked.collect()
     }
 
     /// The points that the simulator has played where processors were not the limit.
@@ -87,15 +123,24 @@ impl Shown {
 }
 
 /// A summary of what is shown, line by line.
-pub fn lines(all: &[Shown]) -> Vec<String> {
+pub fn lines(shown: &[Shown]) -> Vec<String> {
+    let all: Vec<&Shown> = shown.iter().filter(|shown| !shown.older).collect();
+    let all = &all[..];
     let simulator = simulator(all);
-    let aims: Vec<(bool, String)> = all.iter().flat_map(Shown::aims).collect();
+    let aims: Vec<(bool, String)> = all.iter().flat_map(|shown| shown.aims()).collect();
     let held = aims.iter().chain(&simulator).filter(|(holds, _)| *holds).count();
     let mut lines = vec![format!("{held} of {} aims hold", aims.len() + simulator.len())];
     lines.extend(aims.into_iter().filter(|(holds, _)| !holds).map(|(_, missed)| missed));
     lines.extend(simulator.into_iter().map(|(_, line)| line));
+    lines.extend(all.iter().flat_map(|shown| shown.apart()));
     for shown in all.iter().filter(|shown| shown.cut_short) {
         lines.push(format!("{}: interrupted, so points or repetitions are missing", shown.name));
+    }
+    lines.extend(builds(all));
+    let older: Vec<&str> =
+        shown.iter().filter(|shown| shown.older).map(|shown| shown.name.as_str()).collect();
+    if !older.is_empty() {
+        lines.push(format!("older than their settings or claims, not counted: {}", older.join(", ")));
     }
     let without: Vec<&str> =
         all.iter().filter(|shown| shown.tables.is_empty()).map(|shown| shown.name.as_str()).collect();
@@ -105,6 +150,21 @@ pub fn lines(all: &[Shown]) -> Vec<String> {
     lines
 }
 
+/// Which builds have measured what is shown.
+fn builds(all: &[&Shown]) -> Option<String> {
+    let mut builds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for shown in all.iter().filter(|shown| !shown.tables.is_empty()) {
+        builds.entry(shown.build.as_deref().unwrap_or("of an unknown build")).or_default().push(&shown.name);
+    }
+    let each: Vec<String> =
+        builds.iter().map(|(build, names)| format!("kintsu {build}: {}", names.join(", "))).collect();
+    match builds.len() {
+        0 => None,
+        1 => builds.keys().next().map(|build| format!("all of one build: kintsu {build}")),
+        count => Some(format!("NOT of one build but of {count}: {}", each.join("; "))),
+    }
+}
+
 /// A summary of reports.
 pub fn summary(reports: &[Report]) -> String {
     let shown: Vec<Shown> = reports.iter().map(Shown::report).collect();
@@ -112,8 +172,8 @@ pub fn summary(reports: &[Report]) -> String {
 }
 
 /// For each kind of what the simulator plays, whether it is near enough at all points, and how far it is off.
-fn simulator(all: &[Shown]) -> Vec<(bool, String)> {
-    let played: Vec<Played> = all.iter().flat_map(Shown::played).collect();
+fn simulator(all: &[&Shown]) -> Vec<(bool, String)> {
+    let played: Vec<Played> = all.iter().flat_map(|shown| shown.played()).collect();
     let of = |(kind, (what, most)): (usize, (&str, f64))| {
         let points = || played.iter().filter(|point| point.kind == kind);
         let worst = points().max_by(|a, b| a.off.abs().total_cmp(&b.off.abs()))?;
@@ -152,7 +212,10 @@ mod tests {
 
     #[test]
     fn aims_are_counted_in_what_is_shown_and_those_that_are_missed_are_told() {
-        let one = Shown::section("one", &format!("Rates: 1.\n\n{CLAIMS}\n- a reason.\n"));
+        let one = Shown::section(
+            "one",
+            &format!("Rates: 1. A machine; kintsu 1.2 (abc).\n\n{CLAIMS}\n- a reason.\n"),
+        );
         let two = Shown::section("two", &format!("{} or repetitions.\n\n{CLAIMS}", table::CUT_SHORT));
         let none = Shown::section("three", "\n");
         assert_eq!(
@@ -164,7 +227,23 @@ mod tests {
                 "two: c over d: expected >= 0.750 x, got 0.500 x",
                 "two: e over f: expected >= 0.750 x, got not measured",
                 "two: interrupted, so points or repetitions are missing",
+                "NOT of one build but of 2: kintsu 1.2 (abc): one; kintsu of an unknown build: two",
                 "without results: three",
+            ]
+        );
+    }
+
+    #[test]
+    fn series_that_did_not_repeat_their_trials_are_told() {
+        let sweeps = "| nodes |  | settings | trials, MiB/s | repeated, MiB/s |  |\n| --- | --- | --- | --- | --- | --- |\n\
+            | alike | stars | 16 a node | 4.6, 4.7 | 2.8 (2.5 to 2.9) | best; repetitions off by -39% |\n\
+            | alike | paths | 16 a node | 7.0, 7.1 | 7.0 (7.0 to 7.1) | best |\n";
+        assert_eq!(
+            lines(&[Shown::section("one", sweeps)]),
+            [
+                "0 of 0 aims hold",
+                "one: stars, alike: repetitions off by -39% from the trials of its settings (16 a node)",
+                "all of one build: kintsu of an unknown build",
             ]
         );
     }
@@ -188,6 +267,7 @@ mod tests {
                  5%, aim: none, MISSED; the most is -5.1%: stripes, 2, chain",
                 "the simulator, whole nodes: 0 of 2 points (0.0%) at which processors are less than 70% busy are off by more than \
                  10%, aim: none, holds; the most is +9.0%: nodes, 1, chain",
+                "all of one build: kintsu of an unknown build",
             ]
         );
     }

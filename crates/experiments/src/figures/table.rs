@@ -6,6 +6,7 @@ use super::catalog::build::bytes;
 use super::declare::{Aim, Measure, NO_PAPER};
 use super::report::{Judged, Report, Row};
 use super::spread::Spread;
+use super::sweep::{Swept, Tried};
 use crate::workload::Played;
 
 /// Headings that a summary looks for, and the words of verdicts.
@@ -15,10 +16,17 @@ pub(super) const OFF: &str = "simulated off";
 pub(super) const LOAD: &str = "load";
 pub(super) const HOLDS: &str = "holds";
 pub(super) const MISSED: &str = "MISSED";
+/// Begins the heading of what was repeated after trials, and the note that it differs from them.
+pub(super) const REPEATED: &str = "repeated";
+pub(super) const APART: &str = "repetitions off by";
 /// Ends what the simulator is off by where it has played a whole node.
 pub(super) const OF_NODE: &str = ", node";
 /// What stands where there is no value.
 pub(super) const NONE: &str = "-";
+/// Begins what says which build has measured.
+pub(super) const BUILD: &str = "; kintsu ";
+/// Begins the note of results that an experiment would not have now.
+pub(super) const OLDER: &str = "OLDER";
 /// Begins the note of an experiment that was interrupted.
 pub(super) const CUT_SHORT: &str = "INTERRUPTED: points";
 
@@ -85,12 +93,21 @@ pub fn points(report: &Report) -> Table {
                 .map(String::from),
         );
     }
+    let judged = report.rows.iter().flat_map(|row| &row.samples).any(|sample| sample.windows > 0);
+    if judged {
+        headings.extend(["windows with a repair", "over the target"].map(String::from));
+    }
     let rows = report.rows.iter().map(|row| {
         let mut cells = point(report, row);
         if loaded {
             let idle = row.spread_of(|sample| sample.idle_seconds).filter(|idle| idle.median > 0.0);
             cells.push(idle.map_or(NONE.into(), |idle| number(idle.median)));
             cells.extend(users(row));
+        }
+        if judged {
+            cells.push(row.samples.iter().map(|sample| sample.windows).sum::<u64>().to_string());
+            let over = row.samples.iter().map(|sample| sample.over.unwrap_or(0.0) * sample.windows as f64);
+            cells.push(format!("{:.0}", over.sum::<f64>()));
         }
         cells
     });
@@ -153,17 +170,27 @@ pub fn claims(report: &Report) -> Table {
     Table { headings, rows }
 }
 
-fn claim(claim: &Judged) -> Vec<String> {
-    let unit = |value: f64| match claim.unit.as_str() {
+/// A value with its unit.
+fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
         "%" => format!("{value:.1}%"),
         "x" => format!("{value:.3} x"),
         unit => format!("{value:.2} {unit}"),
-    };
+    }
+}
+
+/// An aim for a value of this unit.
+pub(super) fn aim(aim: Option<Aim>, unit: &str) -> String {
+    match aim {
+        Some(Aim::AtMost(limit)) => format!("<= {}", with_unit(limit, unit)),
+        Some(Aim::AtLeast(limit)) => format!(">= {}", with_unit(limit, unit)),
+        None => NONE.into(),
+    }
+}
+
+fn claim(claim: &Judged) -> Vec<String> {
+    let unit = |value: f64| with_unit(value, &claim.unit);
     let spread = |s: Spread| format!("{} to {}", unit(s.min), unit(s.max));
-    let aim = claim.aim.map(|aim| match aim {
-        Aim::AtMost(limit) => format!("<= {}", unit(limit)),
-        Aim::AtLeast(limit) => format!(">= {}", unit(limit)),
-    });
     let verdict = match claim.holds() {
         Some(true) => HOLDS,
         Some(false) => MISSED,
@@ -174,9 +201,17 @@ fn claim(claim: &Judged) -> Vec<String> {
         claim.published.map_or(NONE.into(), unit),
         claim.ours.map_or("not measured".into(), |s| unit(s.median)),
         claim.ours.filter(|s| s.runs > 1).map_or(NONE.into(), spread),
-        aim.unwrap_or(NONE.into()),
+        aim(claim.aim, &claim.unit),
         verdict.into(),
     ]
+}
+
+/// The machine and the build that measured.
+pub fn measured_by(report: &Report) -> String {
+    match report.build.as_str() {
+        "" => report.machine.to_string(),
+        build => format!("{}{BUILD}{build}", report.machine),
+    }
 }
 
 /// How the experiment was made and where it differs from the paper's, in a sentence or two.
@@ -234,20 +269,42 @@ pub fn reasons(report: &Report) -> Vec<String> {
     reasons.into_iter().map(line).collect()
 }
 
-/// The settings that were tried.
+/// By how many percent repetitions may differ from the trials of their settings before that is marked.
+const APART_PERCENT: f64 = 20.0;
+
+/// The settings that were tried, each with its trials, and the best of each series also with the repetitions at the same point.
 pub fn sweeps(report: &Report) -> Table {
     let rows = report.sweeps.iter().flat_map(|swept| {
-        swept.tried.iter().enumerate().map(|(at, tried)| {
-            let best = if at == swept.best { "best" } else { "" };
-            let (x, series) = (swept.point.x.clone(), swept.point.series.clone());
-            let value = tried.value.map_or("failed".into(), number);
-            vec![x, series, tried.settings.clone(), value, best.into()]
+        swept.tried.iter().enumerate().filter_map(move |(at, tried)| {
+            let best = at == swept.best;
+            // What was tried in another experiment is shown there.
+            (best || swept.elsewhere.is_none()).then(|| tried_row(report, swept, tried, best))
         })
     });
-    Table {
-        headings: [report.axis.as_str(), "", "settings", unit(report), ""].map(Into::into).into(),
-        rows: rows.collect(),
+    let unit = unit(report);
+    let headings = [report.axis.clone(), String::new(), "settings".into(), format!("trials, {unit}")];
+    let headings = headings.into_iter().chain([format!("{REPEATED}, {unit}"), String::new()]);
+    Table { headings: headings.collect(), rows: rows.collect() }
+}
+
+fn tried_row(report: &Report, swept: &Swept, tried: &Tried, best: bool) -> Vec<String> {
+    let mut trials: Vec<String> = tried.values.iter().map(|value| number(*value)).collect();
+    trials.extend(tried.error.as_ref().map(|_| "failed".into()));
+    let repeated = report.row(&swept.point).and_then(|row| row.spread(report.measure));
+    let repeated = repeated.filter(|_| best && swept.elsewhere.is_none());
+    let (mut shown, mut verdict) = (String::new(), if best { "best".to_owned() } else { String::new() });
+    if let Some(spread) = repeated {
+        shown = format!("{} ({} to {})", number(spread.median), number(spread.min), number(spread.max));
+        let percent = tried.median().map_or(0.0, |trial| 100.0 * (spread.median / trial - 1.0));
+        if percent.abs() > APART_PERCENT {
+            verdict = format!("best; {APART} {percent:+.0}%");
+        }
     }
+    if let Some(elsewhere) = &swept.elsewhere {
+        verdict = format!("best, tried in {elsewhere}");
+    }
+    let (x, series) = (swept.point.x.clone(), swept.point.series.clone());
+    vec![x, series, tried.settings.clone(), trials.join(", "), shown, verdict]
 }
 
 /// A number with three or four significant digits.
@@ -261,9 +318,52 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::declare::Experiment;
+    use super::super::declare::{Experiment, Point};
+    use super::super::report::Sample;
     use super::*;
     use crate::Machine;
+
+    #[test]
+    fn trials_stand_beside_the_repetitions_and_those_that_are_far_apart_are_marked() {
+        let about = Experiment::computed("e", "t");
+        let tried = |settings: &str, values: &[f64], error: Option<&str>| Tried {
+            settings: settings.into(),
+            values: values.to_vec(),
+            error: error.map(Into::into),
+        };
+        let swept = |series: &str, elsewhere: Option<&str>| Swept {
+            point: Point::new(series, "1"),
+            elsewhere: elsewhere.map(Into::into),
+            tried: vec![tried("one", &[1.0], Some("gone")), tried("two", &[2.0, 4.0], None)],
+            best: 1,
+        };
+        let row = |series: &str, seconds: &[f64]| Row {
+            point: Point::new(series, "1"),
+            code: "rs:n=3,k=2".into(),
+            block_bytes: 1,
+            slice_bytes: 0,
+            samples: seconds.iter().map(|&seconds| Sample { seconds, ..Sample::default() }).collect(),
+        };
+        let report = Report {
+            axis: "x".into(),
+            rows: vec![row("a", &[3.5]), row("b", &[1.5, 2.0, 9.0]), row("c", &[9.0])],
+            sweeps: vec![swept("a", None), swept("b", None), swept("c", Some("other"))],
+            ..Report::new(&about, Machine::default(), false)
+        };
+        let table = sweeps(&report);
+        assert_eq!(table.headings, ["x", "", "settings", "trials, time, s", "repeated, time, s", ""]);
+        let rows: Vec<String> = table.rows.iter().map(|row| row.join("|")).collect();
+        assert_eq!(
+            rows,
+            [
+                "1|a|one|1.000, failed||",
+                "1|a|two|2.000, 4.000|3.500 (3.500 to 3.500)|best",
+                "1|b|one|1.000, failed||",
+                "1|b|two|2.000, 4.000|2.000 (1.500 to 9.000)|best; repetitions off by -33%",
+                "1|c|two|2.000, 4.000||best, tried in other",
+            ]
+        );
+    }
 
     #[test]
     fn a_reason_stands_once_and_only_where_one_is_needed() {

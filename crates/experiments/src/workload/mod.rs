@@ -23,7 +23,7 @@ use crate::error::{ExperimentError, Result};
 
 pub use file::from_csv;
 pub use player::{Arrivals, Leg, Player};
-pub use score::{Latency, Played, Score, Window};
+pub use score::{Ended, Latency, Played, Score, Window};
 
 /// The generator of random numbers of all workloads; its sequence for a seed never changes.
 pub(crate) type Random = Xoshiro256PlusPlus;

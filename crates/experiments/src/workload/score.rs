@@ -43,6 +43,17 @@ pub struct Window {
     pub p99_ms: f64,
 }
 
+/// One operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// When it began.
+    pub began: Instant,
+    /// How long it took.
+    pub took: Duration,
+    /// Bytes that it read and wrote.
+    pub bytes: u64,
+}
+
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Played {
@@ -83,6 +94,8 @@ struct Board {
     windows: Vec<Window>,
     /// The latencies of the last window.
     window: Histogram<u64>,
+    /// All operations, if they are wanted one by one.
+    log: Option<Vec<Ended>>,
 }
 
 impl Default for Score {
@@ -92,9 +105,21 @@ impl Default for Score {
 }
 
 impl Score {
+    /// One that also keeps all operations, for [`Self::take_log`].
+    pub fn with_log() -> Self {
+        Self(Mutex::new(Board { log: Some(Vec::new()), ..Board::new() }))
+    }
+
     /// Forgets everything: measures from now on.
     pub fn restart(&self) {
-        *self.board() = Board::new();
+        let mut board = self.board();
+        let log = board.log.as_ref().map(|_| Vec::new());
+        *board = Board { log, ..Board::new() };
+    }
+
+    /// The operations that ended since the start or the last call, one by one.
+    pub fn take_log(&self) -> Vec<Ended> {
+        self.board().log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// An operation has ended.
@@ -130,14 +155,19 @@ impl Board {
             first_failure: None,
             windows: Vec::new(),
             window: histogram(),
+            log: None,
         }
     }
 
     fn ended(&mut self, verb: Verb, took: Duration, bytes: u64) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let micros = micros(took);
         // A histogram grows as far as it must, and only lack of memory would hinder that.
         let _ = self.verbs.entry(verb).or_insert_with(histogram).record(micros);
         self.bytes += bytes;
+        if let Some(log) = &mut self.log {
+            let now = Instant::now();
+            log.push(Ended { began: now.checked_sub(took).unwrap_or(now), took, bytes });
+        }
         let second = self.since.elapsed().as_secs() as usize;
         while self.windows.len() <= second {
             self.window.reset();
@@ -168,6 +198,22 @@ impl Board {
     }
 }
 
+impl Window {
+    /// The operations of a window.
+    pub fn of<'a>(operations: impl IntoIterator<Item = &'a Ended>) -> Self {
+        let (mut times, mut bytes) = (histogram(), 0);
+        for ended in operations {
+            let _ = times.record(micros(ended.took));
+            bytes += ended.bytes;
+        }
+        Self {
+            operations: times.len(),
+            bytes,
+            p99_ms: if times.is_empty() { 0.0 } else { quantile(&times, 0.99) },
+        }
+    }
+}
+
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
@@ -186,6 +232,10 @@ impl Latency {
 
 fn quantile(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
+}
+
+fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
 /// Microseconds; longer times count as the longest.
@@ -225,7 +275,26 @@ mod tests {
         assert!(near(played.seconds, 2.5) && near(played.rate(), 1001.0 / 2.5));
         score.restart();
         assert_eq!(score.read().all, Latency::default());
+        assert!(score.take_log().is_empty());
         let text = serde_json::to_string(&played).unwrap();
         assert_eq!(serde_json::from_str::<Played>(&text).unwrap(), played);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operations_are_kept_one_by_one_with_the_time_when_they_began() {
+        let score = Score::with_log();
+        score.ended(Verb::Read, Duration::from_millis(1), 1);
+        score.restart();
+        let start = Instant::now();
+        tokio::time::advance(Duration::from_millis(2500)).await;
+        score.ended(Verb::Read, Duration::from_millis(500), 10);
+        score.ended(Verb::Update, Duration::from_millis(100), 7);
+        let log = score.take_log();
+        let began: Vec<_> = log.iter().map(|ended| (ended.began - start).as_millis()).collect();
+        assert_eq!(began, [2000, 2400]);
+        let window = Window::of(&log);
+        assert_eq!((window.operations, window.bytes), (2, 17));
+        assert!((window.p99_ms - 500.0).abs() < 1.0);
+        assert!(score.take_log().is_empty());
     }
 }

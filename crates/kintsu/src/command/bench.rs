@@ -19,7 +19,7 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
         BenchCommand::All { stripes, dir, page } => {
             // Before minutes of work.
             page.iter().try_for_each(|page| in_page(page, all::check(&read(page)?)))?;
-            let options = all::Options { stripes, dir, executor, stream, sink };
+            let options = all::Options { stripes, dir, executor, stream, sink, build: crate::cli::VERSION };
             let report = tokio::select! {
                 report = all::run(&options, &mut show) => report?,
                 code = super::interrupted() => return code,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kintsu_experiments::figures::{
-    Experiment, Kind, Listed, Report, Settings, Size, Table, catalog, chart, check_places, claims,
-    differences, find, points, reasons, splice, summary, sweeps,
+    Experiment, Found, Kind, Listed, Report, Settings, Size, Table, catalog, chart, check_places, claims,
+    differences, find, measured_by, points, reasons, splice, summary, sweeps,
 };
 use kintsu_experiments::{Machine, Step};
 use kintsu_lab::{Entry, Place, enter};
@@ -71,7 +71,7 @@ async fn measure_all(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let size = Size { quick: args.quick, scale: args.scale };
-    let mut reports = Vec::new();
+    let (mut reports, mut found) = (Vec::new(), Found::default());
     let out = args.out.as_deref();
     if let Some(out) = out {
         std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
@@ -80,8 +80,8 @@ async fn measure_all(
     let (mut done, mut failed) = (0, Vec::new());
     for entry in chosen.iter().take_while(|_| !stop.is_cancelled()) {
         done += 1;
-        let report = match measure(entry, size, args, stop).await {
-            Ok(report) => report,
+        let report = match measure(entry, size, args, &mut found, stop).await {
+            Ok(report) => Report { build: crate::cli::VERSION.into(), ..report },
             Err(error) => {
                 eprintln!("kintsu: {}: {error:#}", entry.name);
                 failed.push(entry.name);
@@ -130,6 +130,7 @@ async fn measure(
     entry: &Listed,
     size: Size,
     args: &LabRun,
+    found: &mut Found,
     stop: &CancellationToken,
 ) -> anyhow::Result<Report> {
     let experiment = match entry.kind {
@@ -147,7 +148,7 @@ async fn measure(
         bar.set_message(format!("{}: {}", entry.name, step.what));
     };
     let settings = Settings { runs, quick: size.quick };
-    let report = kintsu_experiments::figures::run(&experiment, settings, stop, &watch).await;
+    let report = kintsu_experiments::figures::run(&experiment, settings, found, stop, &watch).await;
     progress::clear();
     Ok(report?)
 }
@@ -178,7 +179,7 @@ fn keep(report: &Report, out: &Path) -> anyhow::Result<()> {
 
 fn show(report: &Report) -> anyhow::Result<()> {
     output::line(&format!("\n{}: {} ({})", report.experiment, report.title, report.source))?;
-    output::line(&format!("{} {}.", differences(report), report.machine))?;
+    output::line(&format!("{} {}.", differences(report), measured_by(report)))?;
     if !report.sweeps.is_empty() {
         print(&sweeps(report))?;
     }

@@ -15,17 +15,15 @@ use crate::error::Result;
 /// ECPipe's slice size.
 pub const PAPER_SLICE_BYTES: u32 = 32 << 10;
 
+/// Slices that baselines of whole nodes try beside automatic ones.
+pub const LARGE_SLICE: Slice = Slice::Bytes(256 << 10);
+
 /// The code of most of the experiments.
 pub const RS_14_10: &str = "rs:n=14,k=10";
 
 /// Where a figure differs from ECPipe's, if nowhere else.
 pub const IN_MEMORY: &str = "blocks are in memory and not on disks; all hosts share the processors of one machine; slices are automatic \
     where none are given; in each run another block is lost";
-
-/// Why the recovery of a whole node takes longer than its bound, as far as was found.
-pub const LOST_IN_THE_RUN: &str = "the plans load the busiest link hardly more than the bound does, so what is missing is lost in the run: \
-    repairs are paced to end together, a little faster than links carry, so that some fall behind and links are idle in the last \
-    second, and repairs that begin anew around a node that is taken for slow send bytes again";
 
 pub const DIRECT: &str = "direct send";
 pub const CONVENTIONAL: &str = "conventional";

@@ -81,7 +81,7 @@ fn node(size: Size) -> Result<Experiment> {
             let case = case(series, x, block, work).code(code);
             cases.push(match method {
                 Method::Auto => case,
-                _ => case.swept(Sweep { per_node: vec![16], ..Sweep::default() }),
+                _ => case.swept(Sweep::few().or_slice(LARGE_SLICE)),
             });
         }
     }

@@ -72,10 +72,9 @@ const IN_ZONES: [(&str, &str); 3] = [
 ];
 
 /// A node recovered as Ceph does it: one node fetches what a block needs.
-fn of(size: Size, series: &str, x: &str, code: &str) -> Case {
+fn of(size: Size, series: &str, x: &str, code: &str, sweep: Sweep) -> Case {
     let (block, stripes) = if size.quick { (256 << 10, 20) } else { (1 << 20, 30) };
     let work = recover(Method::Conventional, Schedule::Balanced, stripes, Requestors::Any);
-    let sweep = Sweep { per_node: vec![16], ..Sweep::default() };
     case(series, x, block, work).code(code).swept(sweep)
 }
 
@@ -86,8 +85,9 @@ fn times(of: Point, over: Point) -> Value {
 
 fn recovery_time(size: Size) -> Result<Experiment> {
     let (mut scenes, mut claims) = (Vec::new(), Vec::new());
+    let sweep = Sweep { once: Some("lrc-14"), ..Sweep::few().or_slice(LARGE_SLICE) };
     for (x, codes) in size.some(&CONFIGURATIONS) {
-        let cases = codes.iter().map(|(series, code)| of(size, series, x, code)).collect();
+        let cases = codes.iter().map(|(series, code)| of(size, series, x, code, sweep.clone())).collect();
         scenes.push(Scene { spec: Spec::even(20, 1, mbps(1000.0)?), free: Vec::new(), cases });
         let nrc = |code: &str| Ok::<_, crate::ExperimentError>(costs(&*parse(code)?)?.nrc.as_f64());
         for (series, code) in &codes[1..] {
@@ -101,7 +101,7 @@ fn recovery_time(size: Size) -> Result<Experiment> {
         title: "Recovery of a whole node by conventional repair, LRCs beside RS of the same n and k",
         source: "LRC study, Fig. 14: LRCs save time, full LRCs most, and less than NRC says",
         differs: "blocks of 1 MiB in 30 stripes on 20 nodes, where the paper has 40 OSDs of 5 GB in Ceph; links of 100 Mb/s are the \
-                  limit here, and disks and queues in the paper; every code with the number of repairs at once that suits it best",
+                  limit here, and disks and queues in the paper; every family of codes with the number of repairs at once and the slices that suit it best, tried in its first configuration",
         measure: Measure::Rate,
         axis: "(n,k)",
         baseline: Some(Baseline::Series(RS.into())),
@@ -121,8 +121,9 @@ fn zones(size: Size) -> Result<Experiment> {
         ("and slow links between zones", Spec::in_racks(&racks, link).with_rack_links(mbps(2000.0)?)),
     ];
     let names = settings.clone().map(|(x, _)| x);
+    let sweep = Sweep { once: Some("lrc-table3"), ..Sweep::few().or_slice(LARGE_SLICE) };
     let scenes = settings.map(|(x, spec)| {
-        let cases = IN_ZONES.iter().map(|(series, code)| of(size, series, x, code)).collect();
+        let cases = IN_ZONES.iter().map(|(series, code)| of(size, series, x, code, sweep.clone())).collect();
         Scene { spec, free: Vec::new(), cases }
     });
     let mut claims = Vec::new();
@@ -145,7 +146,8 @@ fn zones(size: Size) -> Result<Experiment> {
         source: "LRC study, Table 3",
         differs: "18 nodes, where the paper has 36 OSDs on 18 instances; blocks of 1 MiB in 30 stripes; the links of a zone carry a third \
                   of what its nodes do, where the paper's are those between the zones of a region; the spare node of a zone \
-                  gets its blocks, and the rest as the scheduler decides",
+                  gets its blocks, and the rest as the scheduler decides; every code with the number of repairs at once and the slices that suit it best, tried with \
+                  any nodes and the same in all three placements",
         measure: Measure::Rate,
         axis: "placement",
         baseline: Some(Baseline::Series(RS.into())),

@@ -98,7 +98,7 @@ fn afterwards(size: Size) -> Result<Experiment> {
     let (block, stripes) = if size.quick { (1 << 20, 6) } else { (4 << 20, 20) };
     let recover = |method| recover(method, Schedule::Balanced, stripes, Requestors::Any);
     let of = |series: &str, work| case(series, "RS(9,6)", block, work).code(rs(9, 6));
-    let sweep = Sweep { per_node: vec![16], ..Sweep::default() };
+    let sweep = Sweep::few().or_slice(LARGE_SLICE);
     let node = vec![
         of("node, conventional", recover(Method::Conventional)).swept(sweep.clone()),
         of("node, pipelined", recover(Method::Pipeline)).swept(sweep),
@@ -318,15 +318,14 @@ fn encoding(size: Size) -> Result<Experiment> {
 }
 
 fn racks(size: Size) -> Result<Experiment> {
-    let (block, stripes) = if size.quick { (1 << 20, 9) } else { (4 << 20, 20) };
+    let (block, stripes) = if size.quick { (1 << 20, 9) } else { (4 << 20, 15) };
     let codes = [(8, 6), (10, 8), (12, 10)];
     let (mut scenes, mut claims) = (Vec::new(), Vec::new());
     for (n, k) in codes {
         let x = format!("({n},{k})");
         let of = |series: &str, method| {
             let work = recover(method, Schedule::Greedy, stripes, Requestors::Count(1));
-            let sweep = Sweep { per_node: vec![16], schedules: vec![Schedule::Balanced], slices: Vec::new() };
-            case(series, &x, block, work).code(rs(n, k)).swept(sweep)
+            case(series, &x, block, work).code(rs(n, k)).swept(Sweep::few().or_schedule(Schedule::Balanced))
         };
         let cases = vec![of(CONVENTIONAL, Method::Conventional), of(RP, Method::Pipeline)];
         scenes.push(Scene { spec: three_racks(5)?, free: Vec::new(), cases });

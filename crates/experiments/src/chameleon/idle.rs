@@ -1,0 +1,51 @@
+//! `auto` under YCSB-A on other networks and with other codes than those of the paper: part of what the idle bandwidth allows.
+
+use super::*;
+use crate::figures::NO_PAPER;
+use crate::figures::catalog::Kind;
+use crate::figures::catalog::own::two_speeds;
+
+pub const NETWORKS: Entry = Entry {
+    name: "by-default-busy",
+    groups: &[GROUP],
+    about: "recovery of a node with no option under YCSB-A, compared with what users leave of the links",
+    kind: Kind::Measured(networks),
+};
+
+/// The part of what the idle bandwidth allows that a recovery with no option should reach under YCSB-A.
+pub(super) const OF_IDLE: f64 = 0.85;
+
+/// A lab for each code, because a wiped node loses the blocks of all objects.
+fn networks(size: Size) -> Result<Experiment> {
+    let link = mbps(MEGABITS)?;
+    let flat = kintsu_lab::Spec::even(HOSTS, 1, link);
+    let racks = [0, 0, 0, 1, 1, 1, 2, 2, 2];
+    let racks = kintsu_lab::Spec::in_racks(&racks, link).with_rack_links(mbps(2.0 * MEGABITS)?);
+    let slow = mbps(MEGABITS / 2.0)?;
+    let all = [
+        ("17 hosts", flat.clone(), "azure-lrc:n=16,k=12,r=6"),
+        ("17 hosts of two speeds", two_speeds(flat.clone(), slow), RS_10_4),
+        ("17 hosts of two speeds", two_speeds(flat, slow), "rs:n=9,k=6"),
+        ("9 hosts in 3 racks", racks.clone(), "rs:n=9,k=6"),
+        ("9 hosts of two speeds in 3 racks", two_speeds(racks, slow), "azure-lrc:n=8,k=4,r=2"),
+    ];
+    let (mut scenes, mut claims) = (Vec::new(), Vec::new());
+    for (network, spec, code) in all {
+        let x = format!("{network}, {code}");
+        let recovery = Recovery { told: false, ..THIS.recovery(size, Some(ycsb_a())) };
+        let cases = vec![THIS.case(x.as_str(), recovery).code(code)];
+        scenes.push(Scene { spec, free: Vec::new(), cases });
+        let value = Value::OfIdle(Point::new(OURS, x.as_str()));
+        let text = format!("{x}: part of what the idle bandwidth allows");
+        claims.push(Claim::new(text, value).aim(Aim::AtLeast(OF_IDLE)));
+    }
+    Ok(Experiment {
+        differs: "17 and 9 hosts with links of 35 Mb/s, of two speeds: every other one of 17.5; 70 Mb/s between racks, of which what users take \
+                  is not known, so that the bound has all of it; 24 stripes of 1 MiB blocks; the cluster measures its links; users are \
+                  eight tasks",
+        axis: "network",
+        scenes,
+        claims,
+        ..experiment("by-default-busy", "Recovery of a node with no option under YCSB-A", NO_PAPER)
+    })
+}
