@@ -60,9 +60,11 @@ pub struct Config {
     pub grant: u64,
     /// Stripes that are encoded or moved at once.
     pub parallel: usize,
-    /// Most stripes that are repaired at once, whatever the links would carry.
+    /// Most stripes that are repaired at once, whatever the links would carry, because each takes memory and connections of
+    /// the coordinator and of its agents.
     pub repairs: usize,
-    /// Stripes under repair that may always share a link; more do on a link that carries them soon.
+    /// Stripes under repair that may always share a link; more do on a link that carries them soon. Why this is a count says
+    /// `engine/repair/flight.rs`.
     pub repairs_per_link: u64,
     /// When as many stripes of volumes are dirty, they are committed (CAU, section 5.1: u_s).
     pub most_dirty: usize,

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::cluster::{Cluster, LostStripe};
 use crate::fluid::{Limits, play};
 use crate::job::{Grain, RepairModel};
-use crate::recovery::{Options, grain, requestors};
+use crate::recovery::{Options, grain, narrow};
 use crate::{Network, Overheads, SimError};
 
 /// Stripes that are planned together.
@@ -82,7 +82,7 @@ pub fn schedule<'a>(
     }
     let topology = without(cluster, failed);
     let network = Network::new(&topology, &options.overheads);
-    let narrow = narrow(&topology, options);
+    let narrow = narrow(&topology, options.requestors);
     let disks = options.overheads.disk_rates(&topology);
     let mut planner =
         Planner { topology: &topology, narrow, disks, scheduler, stray, history: History::default() };
@@ -125,7 +125,7 @@ pub fn least_seconds(
     options: &Options,
 ) -> Option<f64> {
     let topology = without(cluster, failed);
-    let narrow = narrow(&topology, options);
+    let narrow = narrow(&topology, options.requestors);
     let stripes: Vec<DamagedStripe> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
     let [near, far] = [&narrow, &topology].map(|topology| losses(topology, &stripes).into_iter());
     let all: Vec<Vec<Loss>> = near.zip(far).map(|(near, far)| near.or(far)).collect::<Option<_>>()?;
@@ -139,14 +139,6 @@ fn without(cluster: &Cluster, failed: &BTreeSet<NodeId>) -> Topology {
     let mut topology = cluster.topology.clone();
     topology.nodes.iter_mut().for_each(|(id, node)| node.usable &= !failed.contains(id));
     topology
-}
-
-/// With only the wanted requestors usable.
-fn narrow(topology: &Topology, options: &Options) -> Topology {
-    let getters: BTreeSet<NodeId> = requestors(topology, options.requestors).into_iter().collect();
-    let mut narrow = topology.clone();
-    narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= getters.contains(id));
-    narrow
 }
 
 impl Scheduled<'_> {

@@ -1,13 +1,14 @@
 //! Recovery of whole nodes and racks. The planners of real clusters plan the stripes; the plans are played as
-//! flows.
+//! flows. All schemes get helpers and requestors whose links have about the same load, and each runs as many repairs at
+//! once as suit it best.
 //!
-//! Sources: ECPipe, sections 3.3 (greedy choice of helpers), 6.4 (PUSH-Rep and PUSH-Sur: block by block along
-//! a path, to one requestor or to all survivors in turn).
+//! Sources: ECPipe, section 6.4 (PUSH-Rep and PUSH-Sur: block by block along a path, to one requestor or to all
+//! survivors; which are not balanced there).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::slice::Chunks;
 
-use kintsu_dag::{BlockIndex, NodeId, RackId};
+use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::many::{Disks, REPAIRS_ON_A_LINK, Scene, bound as recovery_bound, losses};
 use kintsu_plan::{
     DamagedStripe, Method, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology,
@@ -17,14 +18,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, LostStripe};
 use crate::floor::floor;
-use crate::fluid::{Limits, play};
+use crate::fluid::{Limits, Played, play};
 use crate::job::{Grain, RepairModel};
 use crate::{Network, Overheads, SimError};
 
-/// How many streams keep the links of a node busy while others begin and end.
-const STREAMS_A_NODE: usize = 8;
+/// In how many repairs under way each node takes part. Each scheme runs with the one of these that suits it best, or with all
+/// repairs at once.
+const STREAMS_A_NODE: [usize; 3] = [8, 24, REPAIRS_ON_A_LINK as usize];
 
-/// Stripes whose trees are planned together.
+/// Stripes that are assigned together.
 const WINDOW: usize = 4096;
 
 /// With more flows than this, ends that are close together are merged; `TOLERANCE` says how close.
@@ -39,7 +41,7 @@ pub enum Scheme {
     Conventional,
     /// Partial sums along a binary tree, whole blocks in rounds (as published).
     Ppr,
-    /// Repair pipelining along chains of the least recently used helpers.
+    /// Repair pipelining along chains, rack by rack.
     Pipeline,
     /// Whole blocks along chains to one requestor, whatever the option `requestors` says.
     PushRep,
@@ -69,11 +71,6 @@ impl Scheme {
     /// The number of requestors of this scheme when the options ask for `asked`.
     fn requestors(self, asked: Option<usize>) -> Option<usize> {
         self.row().push.unwrap_or(asked)
-    }
-
-    /// Whether its stripes are assigned together.
-    fn together(self) -> bool {
-        Schedule::Balanced.together(self.row().method)
     }
 }
 
@@ -122,7 +119,7 @@ pub struct Options {
     pub requestors: Option<usize>,
     /// The unit of pipelining; 0: what each plan takes by default ([`Plan::slice_bytes`]).
     pub slice_bytes: u64,
-    /// Repairs under way at one time; `None`: as many as keep all links busy.
+    /// Repairs under way at one time; `None`: of some numbers the one that suits the scheme best.
     pub at_once: Option<usize>,
     /// Repairs under way in which one node takes part.
     pub per_node: Option<usize>,
@@ -153,11 +150,12 @@ pub struct Outcome {
     pub across_racks_per_block: f64,
     /// Bytes across racks.
     pub across_racks_bytes: u64,
-    /// The most repairs that were under way at one time.
+    /// How many repairs could be under way at one time.
     pub at_once: usize,
 }
 
-/// Repairs the blocks that were lost with the failed nodes. `progress` is called with the number of stripes done.
+/// Repairs the blocks that were lost with the failed nodes. `progress` is called with the number of stripes done, from 0
+/// again for each number of repairs at once that is tried.
 ///
 /// # Errors
 /// `Plan` when a stripe cannot be repaired; `Invalid` for options out of range.
@@ -174,19 +172,15 @@ pub fn recover(
     for node in failed {
         topology.nodes.get_mut(node).into_iter().for_each(|node| node.usable = false);
     }
-    let network = Network::new(&topology, &options.overheads);
-    let limits = limits(&topology, cluster, scheme, lost.len(), options);
-    let mut planner = Planner::new(cluster, &topology, lost, scheme, options)?;
-    planner.ends_together = lost.len() <= limits.at_once.min(WINDOW);
-    let job = |plan| {
-        let grain = grain(&plan, scheme.row().whole_blocks, options, cluster.block_bytes)?;
-        RepairModel::of(&plan, &network, &topology, cluster.block_bytes, grain, &options.overheads)
-    };
-    let jobs = std::iter::from_fn(|| {
-        let stripe = planner.next(cluster)?;
-        Some(planner.plan(&cluster.view(stripe), stripe).and_then(job))
-    });
-    let played = play(&network, jobs, &limits, progress)?;
+    let mut best: Option<(usize, Played)> = None;
+    for at_once in limits(&topology, cluster, scheme, lost.len(), options) {
+        let played =
+            at(cluster, &topology, lost, scheme, &Options { at_once: Some(at_once), ..*options }, progress)?;
+        if best.as_ref().is_none_or(|(_, best)| played.seconds < best.seconds) {
+            best = Some((at_once, played));
+        }
+    }
+    let (at_once, played) = best.ok_or_else(|| SimError::invalid("repairs at once", "1 or more", 0))?;
     let blocks: u64 = lost.iter().map(|stripe| stripe.lost().len() as u64).sum();
     let repaired_bytes = blocks * cluster.block_bytes;
     let per_block = |bytes: f64| if blocks == 0 { 0.0 } else { bytes / repaired_bytes as f64 };
@@ -201,8 +195,35 @@ pub fn recover(
         moved_per_block: per_block(played.traffic.moved),
         across_racks_per_block: per_block(played.traffic.across_racks),
         across_racks_bytes: played.traffic.across_racks.round() as u64,
-        at_once: limits.at_once.min(lost.len()),
+        at_once: at_once.min(lost.len()),
     })
+}
+
+/// The same with at most `options.at_once` repairs at one time.
+fn at(
+    cluster: &Cluster,
+    topology: &Topology,
+    lost: &[LostStripe],
+    scheme: Scheme,
+    options: &Options,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Played, SimError> {
+    let at_once = options.at_once.unwrap_or(usize::MAX);
+    let network = Network::new(topology, &options.overheads);
+    let mut planner = Planner::new(topology, lost, scheme, options)?;
+    planner.ends_together = lost.len() <= at_once.min(WINDOW);
+    let job = |plan| {
+        let grain = grain(&plan, scheme.row().whole_blocks, options, cluster.block_bytes)?;
+        RepairModel::of(&plan, &network, topology, cluster.block_bytes, grain, &options.overheads)
+    };
+    let jobs = std::iter::from_fn(|| {
+        let stripe = planner.next(cluster)?;
+        Some(planner.plan(&cluster.view(stripe), stripe).and_then(job))
+    });
+    let rounds = if scheme.row().push.is_some() { cluster.code.k() } else { 1 };
+    let steps = lost.len().saturating_mul(rounds).saturating_mul(at_once.min(lost.len()));
+    let tolerance = if steps <= EXACT_FLOWS { 0.0 } else { TOLERANCE };
+    play(&network, jobs, &Limits { at_once, per_node: options.per_node, tolerance }, progress)
 }
 
 /// When the nodes of a plan send on what they receive.
@@ -229,6 +250,14 @@ pub fn requestors(topology: &Topology, count: Option<usize>) -> Vec<NodeId> {
     }
 }
 
+/// The topology with only these [`requestors`] usable.
+pub(crate) fn narrow(topology: &Topology, count: Option<usize>) -> Topology {
+    let getters: BTreeSet<NodeId> = requestors(topology, count).into_iter().collect();
+    let mut narrow = topology.clone();
+    narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= getters.contains(id));
+    narrow
+}
+
 /// See [`Outcome::bound_seconds`].
 fn bound(
     cluster: &Cluster,
@@ -247,9 +276,7 @@ fn bound(
         free.count() >= stripe.lost().len()
     };
     let stripes: Vec<_> = lost.iter().filter(comes).map(|stripe| cluster.waiting(stripe)).collect();
-    let mut narrow = topology.clone();
-    narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= requestors.contains(id));
-    let losses: Option<Vec<_>> = losses(&narrow, &stripes).into_iter().collect();
+    let losses: Option<Vec<_>> = losses(&narrow(topology, count), &stripes).into_iter().collect();
     let bound = losses.map_or(0.0, |losses| recovery_bound(&losses.concat(), &requestors, topology));
     Ok(Some(bound.max(floor)))
 }
@@ -272,23 +299,23 @@ fn fewest_helpers(cluster: &Cluster) -> Result<usize, SimError> {
     Ok(fewest)
 }
 
+/// How many repairs may run at one time: as `options` says, else each number that is tried.
 fn limits(
     topology: &Topology,
     cluster: &Cluster,
     scheme: Scheme,
     stripes: usize,
     options: &Options,
-) -> Limits {
+) -> BTreeSet<usize> {
+    if let Some(at_once) = options.at_once {
+        return [at_once].into();
+    }
     // A PUSH repair keeps one link busy at a time, the others as many as there are helpers.
-    let pushes = scheme.row().push.is_some();
-    let nodes_at_work = if pushes { 1 } else { cluster.code.k() + 1 };
-    let streams = if scheme.together() { REPAIRS_ON_A_LINK as usize } else { STREAMS_A_NODE };
-    let busy = (streams * topology.nodes.len()).div_ceil(nodes_at_work);
-    let at_once = options.at_once.unwrap_or(busy);
-    let rounds = if pushes { cluster.code.k() } else { 1 };
-    let steps = stripes.saturating_mul(rounds).saturating_mul(at_once.min(stripes));
-    let tolerance = if steps <= EXACT_FLOWS { 0.0 } else { TOLERANCE };
-    Limits { at_once, per_node: options.per_node, tolerance }
+    let nodes_at_work = if scheme.row().push.is_some() { 1 } else { cluster.code.k() + 1 };
+    let all = stripes.max(1);
+    let tried =
+        STREAMS_A_NODE.map(|streams| (streams * topology.nodes.len()).div_ceil(nodes_at_work).min(all));
+    tried.into_iter().chain([all]).collect()
 }
 
 /// Plans one stripe after the other.
@@ -301,17 +328,14 @@ struct Planner<'a> {
     ready: VecDeque<&'a LostStripe>,
     recovery: Recovery,
     shares: Shares,
-    /// The nodes that get blocks, the least recently used first.
-    requestors: VecDeque<NodeId>,
-    /// Blocks of a stripe that a rack may have.
-    most_in_rack: usize,
+    /// With only the nodes usable that get blocks.
+    narrow: Topology,
     /// Whether all repairs run at once, so that they can be paced to end together.
     ends_together: bool,
 }
 
 impl<'a> Planner<'a> {
     fn new(
-        cluster: &Cluster,
         topology: &'a Topology,
         lost: &'a [LostStripe],
         scheme: Scheme,
@@ -321,7 +345,6 @@ impl<'a> Planner<'a> {
         if count == Some(0) {
             return Err(SimError::invalid("requestors", "1 or more", 0));
         }
-        let code = &cluster.code;
         Ok(Self {
             topology,
             disks: options.overheads.disk_rates(topology),
@@ -330,8 +353,7 @@ impl<'a> Planner<'a> {
             ready: VecDeque::new(),
             recovery: Recovery::new(),
             shares: Shares::default(),
-            requestors: requestors(topology, count).into(),
-            most_in_rack: (code.n() - code.k()).max(1),
+            narrow: narrow(topology, count),
             ends_together: false,
         })
     }
@@ -341,10 +363,8 @@ impl<'a> Planner<'a> {
         if self.ready.is_empty() {
             let window = self.windows.next()?;
             self.ready.extend(window);
-            if self.scheme.together() {
-                let turns = self.assign(cluster, window);
-                self.ready.make_contiguous().sort_by_key(|stripe| turns.get(&stripe.id).copied());
-            }
+            let turns = self.assign(cluster, window);
+            self.ready.make_contiguous().sort_by_key(|stripe| turns.get(&stripe.id).copied());
         }
         self.ready.pop_front()
     }
@@ -353,11 +373,8 @@ impl<'a> Planner<'a> {
     /// node. A stripe that cannot be assigned is planned by itself. Returns the turn of each stripe by its number.
     fn assign(&mut self, cluster: &Cluster, lost: &[LostStripe]) -> HashMap<u64, usize> {
         let mut turns = HashMap::new();
-        let mut narrow = self.topology.clone();
-        let requestors: BTreeSet<NodeId> = self.requestors.iter().copied().collect();
-        narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= requestors.contains(id));
         let mut waiting: Vec<DamagedStripe> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
-        for topology in [&narrow, self.topology] {
+        for topology in [&self.narrow, self.topology] {
             let (schedule, method) = (Schedule::Balanced, self.scheme.row().method);
             let scene = Scene { topology, disks: &self.disks, underway: &[] };
             let mut assigned = self.recovery.window(schedule, method, &mut self.shares, &scene, &waiting);
@@ -374,60 +391,10 @@ impl<'a> Planner<'a> {
 
     fn plan(&mut self, view: &StripeView, stripe: &LostStripe) -> Result<Plan, SimError> {
         let lost = stripe.lost();
-        let requestors = match self.scheme.together() {
-            true => self.recovery.requestors(view, self.topology, &lost)?,
-            false => self.requestors(stripe, &lost)?,
-        };
-        let row = self.scheme.row();
-        let wanted = Repair { lost, requestors, method: row.method };
-        let RepairPlan { plan, .. } = match row.push.is_some() {
-            true => repair(view, self.topology, &wanted, &|_| 0, &[])?,
-            false => self.recovery.assign(view, self.topology, &wanted, &[])?,
-        };
+        let requestors = self.recovery.requestors(view, self.topology, &lost)?;
+        let wanted = Repair { lost, requestors, method: self.scheme.row().method };
+        let RepairPlan { plan, .. } = self.recovery.assign(view, self.topology, &wanted, &[])?;
         self.recovery.release(view.id);
         Ok(plan)
-    }
-
-    /// The nodes that get the lost blocks, by turns.
-    fn requestors(&mut self, stripe: &LostStripe, lost: &[BlockIndex]) -> Result<Vec<NodeId>, SimError> {
-        let mut requestors = Vec::with_capacity(lost.len());
-        let mut racks: BTreeMap<RackId, usize> = BTreeMap::new();
-        for rack in stripe.homes.iter().flatten().filter_map(|home| self.topology.rack(*home)) {
-            *racks.entry(rack).or_default() += 1;
-        }
-        for _ in lost {
-            let chosen = self.requestor(stripe, &requestors, &racks)?;
-            racks.extend(
-                self.topology.rack(chosen).map(|rack| (rack, racks.get(&rack).copied().unwrap_or(0) + 1)),
-            );
-            requestors.push(chosen);
-        }
-        Ok(requestors)
-    }
-
-    /// The least recently used requestor among those that may hold a block of the stripe; in a rack with room if
-    /// there is one. If no requestor may, any remaining node.
-    fn requestor(
-        &mut self,
-        stripe: &LostStripe,
-        taken: &[NodeId],
-        racks: &BTreeMap<RackId, usize>,
-    ) -> Result<NodeId, SimError> {
-        let free = |node: &NodeId| !stripe.homes.contains(&Some(*node)) && !taken.contains(node);
-        let room = |node: &NodeId| {
-            let rack = self.topology.rack(*node);
-            rack.and_then(|rack| racks.get(&rack)).is_none_or(|&count| count < self.most_in_rack)
-        };
-        let queue = &self.requestors;
-        let position = queue.iter().position(|node| free(node) && room(node));
-        if let Some(at) = position.or_else(|| queue.iter().position(free)) {
-            let chosen = self.requestors.remove(at).expect("it was found there");
-            self.requestors.push_back(chosen);
-            return Ok(chosen);
-        }
-        let mut left = self.topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id);
-        left.find(free).ok_or_else(|| {
-            SimError::invalid("nodes", "one without a block of the stripe", "none that is left")
-        })
     }
 }

@@ -52,9 +52,10 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// Whether a stripe is unreadable or would be after one more loss.
+    /// Whether one more loss may end a stripe that can still be read. Stripes that cannot be read do not count: haste saves
+    /// nothing of them.
     pub fn is_endangered(&self) -> bool {
-        self.unreadable > 0 || self.reduced.contains_key(&0)
+        self.reduced.contains_key(&0)
     }
 
     /// Stripes with blocks that cannot be read.
@@ -241,4 +242,25 @@ pub fn needing(
         }
     }
     harmed.end(|owner| snapshot.whose(owner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{cluster, put, silence};
+
+    #[tokio::test]
+    async fn stripes_are_endangered_that_one_more_loss_would_end_and_not_those_that_are_lost() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        put(&cluster, "a", 48).await;
+        let mut seen = Vec::new();
+        for dead in [&[][..], &[0], &[0, 1], &[0, 1, 2]] {
+            silence(&cluster, dead);
+            let damage = damage_but_of_logs(&cluster).await.unwrap();
+            seen.push((damage.degraded() > 0, damage.unreadable > 0, damage.is_endangered()));
+        }
+        let expected =
+            [(false, false, false), (true, false, false), (true, false, true), (true, true, false)];
+        assert_eq!(seen, expected);
+    }
 }

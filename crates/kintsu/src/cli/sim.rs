@@ -119,7 +119,7 @@ pub struct SimRecovery {
     /// Number of requestors [default: all nodes that are left]. PUSH-Rep has one, PUSH-Sur all.
     #[arg(long, value_name = "N")]
     pub requestors: Option<usize>,
-    /// Most repairs at the same time [default: as many as keep all links busy].
+    /// Most repairs at the same time [default: of four numbers the one that suits the method best].
     #[arg(long, value_name = "N")]
     pub parallel: Option<usize>,
     /// Most repairs in which one node takes part at the same time [default: any number].

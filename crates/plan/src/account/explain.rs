@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use kintsu_dag::{BlockIndex, Drawing, NodeId, RackId, Sink, Task};
 use serde::Serialize;
 
-use crate::{Account, Comparison, Method, Plan, PlanError, Repair, StripeView, Topology, place_lost, repair};
+use crate::many::place_alone;
+use crate::{Account, Comparison, Method, Plan, PlanError, Repair, StripeView, Topology, repair};
 
 /// The tasks of one node in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,7 +92,7 @@ impl Explanation {
 /// be given as lost, to see what would happen. A slice of 0 bytes means the size that suits the plan.
 ///
 /// # Errors
-/// As [`place_lost`] and [`repair`].
+/// As [`place_alone`] and [`repair`].
 pub fn explain(
     view: &StripeView,
     topology: &Topology,
@@ -99,7 +100,7 @@ pub fn explain(
     method: Method,
     slice_bytes: u32,
 ) -> Result<Explanation, PlanError> {
-    let requestors = place_lost(view, topology, lost, &mut |_| 0)?;
+    let requestors = place_alone(view, topology, lost)?;
     let wanted = Repair { lost: lost.to_vec(), requestors, method };
     let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
     let block_bytes = view.layout.longest(view.code.k());

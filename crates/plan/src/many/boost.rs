@@ -6,10 +6,14 @@
 //! 2. Requestors go to the node with the fewest new blocks, then with the fewest downloads.
 //! 3. Helpers that only send go to the node that would be done first with its uploads.
 //! 4. In every round a maximum matching of senders and receivers is sent, among the transmissions that wait for no
-//!    other. Of two between the same nodes, the one whose receiver waits for nothing else comes first.
+//!    other. Of two between the same nodes, the one whose receiver waits for nothing else comes first. The matching is
+//!    the paper's maximum flow, whose edges all have capacity 1.
 //!
-//! With rates, loads are times, which is the paper's extension to unequal links. Repairs run in slices here, so the
-//! rounds decide only in which order repairs begin.
+//! Steps 1 to 3 are greedy, as in the code that the authors published. With rates, loads are times, which is the paper's
+//! extension to unequal links.
+//!
+//! What is missing: in the paper a node sends and receives one whole block in each round. Repairs run in slices here, so
+//! the rounds decide only in which order repairs begin.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,7 +27,7 @@ mod stragglers;
 mod table;
 mod tunable;
 
-pub use auto::requestors;
+pub use auto::{place_alone, requestors};
 pub use bound::{Loss, bound};
 pub use chameleon::{Expected, FailedNodes, PHASE_SECONDS, Phase, in_order, phase};
 pub use losses::losses;

@@ -6,7 +6,7 @@ use super::{auto, conventional};
 
 pub(crate) const METHOD: MethodRow = MethodRow {
     name: "boost-cr",
-    about: "RepairBoost over conventional repair: helpers and links balanced by a flow",
+    about: "RepairBoost over conventional repair: places given out so that nodes send and receive evenly",
     together: auto::METHOD.together,
     scheduler: Some("boost-cr"),
     ..conventional::METHOD

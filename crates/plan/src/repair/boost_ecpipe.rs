@@ -6,7 +6,7 @@ use super::{auto, pipeline};
 
 pub(crate) const METHOD: MethodRow = MethodRow {
     name: "boost-ecpipe",
-    about: "RepairBoost over chains: helpers and links balanced by a flow",
+    about: "RepairBoost over chains: places given out so that nodes send and receive evenly",
     together: auto::METHOD.together,
     scheduler: Some("boost-ecpipe"),
     ..pipeline::METHOD

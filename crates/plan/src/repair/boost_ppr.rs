@@ -6,7 +6,7 @@ use super::{auto, ppr};
 
 pub(crate) const METHOD: MethodRow = MethodRow {
     name: "boost-ppr",
-    about: "RepairBoost over binary trees: helpers and links balanced by a flow",
+    about: "RepairBoost over binary trees: places given out so that nodes send and receive evenly",
     together: auto::METHOD.together,
     scheduler: Some("boost-ppr"),
     ..ppr::METHOD

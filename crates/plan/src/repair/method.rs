@@ -1,12 +1,12 @@
-//! The table of repair methods. A method is a file of this folder, which says what it is in a [`MethodRow`], and a
-//! line of the table. Command line, messages, comparisons and schedulers take from the row what they need to know.
+//! What a method says of itself: its row of the table ([`Method`]). Command line, messages, comparisons and schedulers take
+//! from the row what they need to know.
 
 use kintsu_dag::BlockIndex;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::shape::{Order, Shape};
-use crate::{PlanError, Rates, Repair, RepairPlan, RunMode, StripeView, Topology};
+use crate::{Method, PlanError, Rates, Repair, RepairPlan, RunMode, StripeView, Topology};
 
 /// What there is to know about a method.
 #[derive(Debug)]
@@ -51,65 +51,6 @@ pub enum Stragglers {
 /// Plans a repair from blocks of the preference, earlier ones preferred.
 pub(crate) type PlanRepair =
     fn(&StripeView, &Topology, &Repair, &[BlockIndex]) -> Result<RepairPlan, PlanError>;
-
-macro_rules! table {
-    ($($(#[$attribute:meta])* $method:ident: $file:ident,)*) => {
-        /// How a repair moves its slices.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-        pub enum Method {
-            $($(#[$attribute])* $method,)*
-        }
-
-        impl Method {
-            /// All methods, in the order in which they are shown.
-            pub const ALL: [Self; [$(stringify!($method)),*].len()] = [$(Self::$method),*];
-
-            /// Its row of the table.
-            pub const fn row(self) -> &'static MethodRow {
-                match self {
-                    $(Self::$method => &super::$file::METHOD,)*
-                }
-            }
-        }
-    };
-}
-
-table! {
-    /// What suits the stripes and links at hand.
-    #[default]
-    Auto: auto,
-    /// A star: one requestor fetches everything, and helpers combine only what the code says they should.
-    Conventional: conventional,
-    /// A binary tree.
-    Ppr: ppr,
-    /// A chain, through as few racks as possible.
-    Pipeline: pipeline,
-    /// A chain in the order of block numbers, whatever the racks.
-    Flat: flat,
-    /// One chain fewer than there are helpers. Each chain ends at a different helper, which delivers to the
-    /// requestor.
-    Cyclic: cyclic,
-    /// The chain with the fastest slowest link.
-    Weighted: weighted,
-    /// The best trees that the rates of the links allow, several at once ([`crate::optimal`]).
-    Optimal: optimal,
-    /// ChameleonEC's tunable plans.
-    Chameleon: chameleon,
-    /// The same without re-scheduling.
-    ChameleonStatic: chameleon_static,
-    /// RepairBoost over conventional repair. A baseline.
-    BoostCr: boost_cr,
-    /// RepairBoost over binary trees. A baseline.
-    BoostPpr: boost_ppr,
-    /// RepairBoost over chains. A baseline.
-    BoostEcpipe: boost_ecpipe,
-    /// A chain through random helpers in random order. A baseline.
-    Random: random,
-    /// As [`Self::Flat`] with whole blocks for slices. A baseline.
-    PipeB: pipe_b,
-    /// As [`Self::Flat`], each helper doing one thing after the other. A baseline.
-    PipeS: pipe_s,
-}
 
 impl Method {
     /// Its name.

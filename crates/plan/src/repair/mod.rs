@@ -1,6 +1,6 @@
 //! Repair of one or several blocks of a stripe.
 //!
-//! - [`Method`]: the table of methods, each of which is a file of this folder;
+//! - [`Method`]: the table of methods, each of which is a file of this folder, which says in a [`MethodRow`] what it is;
 //! - `rebuild`: the linear map that rebuilds lost blocks; `own_graph`: the code's own graph in its place;
 //! - `shape`: what the methods have in common; then the methods: `auto`, `chameleon` and `boost_*` (many
 //!   repairs planned together), `conventional`, `ppr`, `pipeline`, `flat`, `cyclic`,
@@ -11,23 +11,9 @@
 //! requestor holds another block of the stripe; lost blocks without a common helper are repaired
 //! independently of each other.
 
-mod auto;
-mod boost_cr;
-mod boost_ecpipe;
-mod boost_ppr;
-mod chameleon;
-mod chameleon_static;
-mod conventional;
-mod cyclic;
-mod flat;
 mod method;
 pub mod optimal;
 mod own_graph;
-mod pipe_b;
-mod pipe_s;
-mod pipeline;
-mod ppr;
-mod random;
 pub(crate) mod rebuild;
 mod shape;
 mod weighted;
@@ -45,10 +31,77 @@ use crate::{Plan, PlanError, StripeView, Topology};
 
 use shape::{crowds, drawn};
 
-pub use method::{Method, MethodRow, Stragglers};
+pub use method::{MethodRow, Stragglers};
 pub(crate) use shape::{Order, Rebuild, Rebuilt};
 pub(crate) use weighted::any_will_do;
 pub use widest::{Widest, widest};
+
+macro_rules! table {
+    (@declare mod $file:ident) => { mod $file; };
+    (@declare $file:ident) => {};
+    (@row mod $file:ident) => { &$file::METHOD };
+    (@row $file:ident) => { &$file::METHOD };
+    ($($(#[$attribute:meta])* $method:ident: $($file:ident)+,)*) => {
+        $(table! { @declare $($file)+ })*
+
+        /// How a repair moves its slices.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub enum Method {
+            $($(#[$attribute])* $method,)*
+        }
+
+        impl Method {
+            /// All methods, in the order in which they are shown.
+            pub const ALL: [Self; [$(stringify!($method)),*].len()] = [$(Self::$method),*];
+
+            /// Its row of the table.
+            pub const fn row(self) -> &'static MethodRow {
+                match self {
+                    $(Self::$method => table!(@row $($file)+),)*
+                }
+            }
+        }
+    };
+}
+
+// The table of methods: a row names a method and its file. With `mod` the row declares the file, too; the others are declared
+// above, because they are more than a method. `cargo fmt` does not see what a macro declares: `rustfmt` with the files does.
+table! {
+    /// What suits the stripes and links at hand.
+    #[default]
+    Auto: mod auto,
+    /// A star: one requestor fetches everything, and helpers combine only what the code says they should.
+    Conventional: mod conventional,
+    /// A binary tree.
+    Ppr: mod ppr,
+    /// A chain, through as few racks as possible.
+    Pipeline: mod pipeline,
+    /// A chain in the order of block numbers, whatever the racks.
+    Flat: mod flat,
+    /// One chain fewer than there are helpers. Each chain ends at a different helper, which delivers to the
+    /// requestor.
+    Cyclic: mod cyclic,
+    /// The chain with the fastest slowest link.
+    Weighted: weighted,
+    /// The best trees that the rates of the links allow, several at once ([`crate::optimal`]).
+    Optimal: optimal,
+    /// ChameleonEC's tunable plans.
+    Chameleon: mod chameleon,
+    /// The same without re-scheduling.
+    ChameleonStatic: mod chameleon_static,
+    /// RepairBoost over conventional repair. A baseline.
+    BoostCr: mod boost_cr,
+    /// RepairBoost over binary trees. A baseline.
+    BoostPpr: mod boost_ppr,
+    /// RepairBoost over chains. A baseline.
+    BoostEcpipe: mod boost_ecpipe,
+    /// A chain through random helpers in random order. A baseline.
+    Random: mod random,
+    /// As [`Self::Flat`] with whole blocks for slices. A baseline.
+    PipeB: mod pipe_b,
+    /// As [`Self::Flat`], each helper doing one thing after the other. A baseline.
+    PipeS: mod pipe_s,
+}
 
 /// What to repair, where to, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]

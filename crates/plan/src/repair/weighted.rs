@@ -9,7 +9,8 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId, Placed, chain};
 
-use super::method::{Method, MethodRow};
+use super::Method;
+use super::method::MethodRow;
 use super::rebuild::{parts, union};
 use super::shape::{Order, Rebuild, Rebuilt};
 use super::widest::widest;

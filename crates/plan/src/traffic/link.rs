@@ -30,6 +30,25 @@ pub enum Link<N = NodeId, R = RackId> {
     DiskWrite(N),
 }
 
+impl<N, R> Link<N, R> {
+    /// The same link with other names for nodes and racks; `None` for one without.
+    pub fn named<M, S>(
+        self,
+        node: impl Fn(N) -> Option<M>,
+        rack: impl Fn(R) -> Option<S>,
+    ) -> Option<Link<M, S>> {
+        Some(match self {
+            Self::NodeUp(id) => Link::NodeUp(node(id)?),
+            Self::NodeDown(id) => Link::NodeDown(node(id)?),
+            Self::RackUp(id) => Link::RackUp(rack(id)?),
+            Self::RackDown(id) => Link::RackDown(rack(id)?),
+            Self::Pair(from, to) => Link::Pair(node(from)?, node(to)?),
+            Self::DiskRead(id) => Link::DiskRead(node(id)?),
+            Self::DiskWrite(id) => Link::DiskWrite(node(id)?),
+        })
+    }
+}
+
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

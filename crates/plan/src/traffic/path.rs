@@ -24,7 +24,7 @@ pub enum Way<N = NodeId> {
 pub fn path<N: Copy, R: Copy + PartialEq>(
     (from, here): (N, Option<R>),
     (to, there): (N, Option<R>),
-) -> impl Iterator<Item = Link<N, R>> {
+) -> impl Iterator<Item = Link<N, R>> + use<N, R> {
     let across = here != there;
     let links = [
         Some(Link::Pair(from, to)),
@@ -36,15 +36,25 @@ pub fn path<N: Copy, R: Copy + PartialEq>(
     links.into_iter().flatten()
 }
 
+impl<N: Copy> Way<N> {
+    /// All links that it passes, in order; `rack` says in which rack a node is.
+    pub fn links<R: Copy + PartialEq>(
+        self,
+        rack: &dyn Fn(N) -> Option<R>,
+    ) -> impl Iterator<Item = Link<N, R>> + use<N, R> {
+        let (disk, between) = match self {
+            Self::Read(node) => (Some(Link::DiskRead(node)), None),
+            Self::Write(node) => (Some(Link::DiskWrite(node)), None),
+            Self::Between(from, to) => (None, Some(path((from, rack(from)), (to, rack(to))))),
+        };
+        disk.into_iter().chain(between.into_iter().flatten())
+    }
+}
+
 impl Topology {
     /// All links that a transfer passes, in order, with a rate or not.
     pub fn links(&self, way: Way) -> impl Iterator<Item = Link> + use<> {
-        let (disk, between) = match way {
-            Way::Read(node) => (Some(Link::DiskRead(node)), None),
-            Way::Write(node) => (Some(Link::DiskWrite(node)), None),
-            Way::Between(from, to) => (None, Some(path((from, self.rack(from)), (to, self.rack(to))))),
-        };
-        disk.into_iter().chain(between.into_iter().flatten())
+        way.links(&|node| self.rack(node))
     }
 
     /// Whether a transfer between these nodes passes the link of a rack: they are not in the same rack. A client

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{
-    Account, Binding, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, draw,
+    Account, Binding, LayoutKind, Method, Rates, Recovery, Repair, RepairPlan, StripeView, Topology, draw,
     encode_offline, explain, place_lost, repair,
 };
 use support::{layout, stripe, topology};
@@ -168,6 +168,22 @@ fn an_explanation_tells_the_whole_plan() {
     assert!(told.graph.contains("persisted on") && told.svg().unwrap().starts_with("<svg"));
     let chosen = explain(&view, &topology, &[BlockIndex(3)], Method::Pipeline, 0).unwrap();
     assert_eq!(chosen.slice_bytes, chosen.plan().slice_bytes(view.layout.block_bytes).unwrap());
+}
+
+#[test]
+fn an_explained_repair_goes_to_the_node_that_can_receive_it_first() {
+    let mut topology = topology(1, 24);
+    let view = view("rs:n=14,k=10", &topology, 5, &[3]);
+    let rate = |rate| NonZeroU64::new(rate).unwrap();
+    let spare: Vec<NodeId> =
+        topology.nodes.keys().copied().filter(|node| !view.homes.contains(&Some(*node))).collect();
+    let (fast, slow) = spare.split_last().unwrap();
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(1000));
+    topology.rates.down.extend(slow.iter().map(|node| (*node, rate(10))));
+    let told = explain(&view, &topology, &[BlockIndex(3)], Method::Auto, 64).unwrap();
+    assert_eq!(told.requestors, [*fast]);
+    let bound = told.compared.unwrap().bound_seconds.unwrap();
+    assert!((bound - view.layout.block_bytes as f64 / 1000.0).abs() < 1e-9, "{bound}");
 }
 
 #[test]

@@ -193,9 +193,10 @@ fn trees_planned_together_come_near_the_bound() {
     ] {
         for requestors in [Some(16), None] {
             let optimal = reached(topology.clone(), stripes, requestors, Scheme::Optimal);
-            assert!(optimal >= 0.9, "{name}, {requestors:?}: {optimal}");
             let pipeline = reached(topology.clone(), stripes, requestors, Scheme::Pipeline);
-            assert!(pipeline < optimal - 0.1, "{name}, {requestors:?}: {pipeline} {optimal}");
+            assert!(optimal >= 0.96, "{name}, {requestors:?}: {optimal}");
+            // Chains get balanced links, too, and as many repairs at once as suit them best.
+            assert!(pipeline < optimal - 0.03, "{name}, {requestors:?}: {pipeline} {optimal}");
         }
     }
 }
@@ -207,9 +208,8 @@ fn racks_with_narrow_links_are_used_as_well_as_they_can_be() {
     topology.rates.rack_up = (0..4).map(|rack| (RackId(rack), rate)).collect();
     topology.rates.rack_down = topology.rates.rack_up.clone();
     let optimal = reached(topology.clone(), 160, None, Scheme::Optimal);
-    assert!(optimal >= 0.9, "{optimal}");
-    // 14 of the 16 requestors are in two of the four racks. Trees bring their last sum into one of these; the bound lets what leaves
-    // a rack arrive in any.
+    assert!(optimal >= 0.95, "{optimal}");
+    // 14 of the 16 requestors are in two of the four racks. The bound counts what enters these, too.
     let some = reached(topology, 160, Some(16), Scheme::Optimal);
-    assert!(some >= 0.8, "{some}");
+    assert!(some >= 0.95, "{some}");
 }

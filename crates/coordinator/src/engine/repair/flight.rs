@@ -2,9 +2,13 @@
 //!
 //! A repair loads the links that its trees pass, or that its method would load if the trees are not known yet. Another
 //! one may start while each of its links has less in flight than it carries in [`BUSY_SECONDS`], or less than `share`
-//! repairs of its size have in all. (A repair puts only a part of its bytes on one link, and its slices are as slow as its
-//! slowest link, so a link is full only if many repairs share it.) What a repair has done is no longer in flight. Disks
-//! hold up no repair; what they have to read and write is counted for planners.
+//! repairs of its size have in all. What a repair has done is no longer in flight. Disks hold up no repair; what they have
+//! to read and write is counted for planners.
+//!
+//! So bytes decide where blocks are small, and a count where they are large: of blocks of more than 39 MB on links of 1 Gb/s,
+//! 96 are more than 30 seconds of bytes. Bytes alone are not enough there. Repairs share links fairly, and the slices of a
+//! repair are as slow as its slowest link, so a link is idle when all repairs on it are held up by other links. The more
+//! repairs share it, the less often that is so, whatever their size: `docs/bounds.md` has the figures for 48 and 96.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;

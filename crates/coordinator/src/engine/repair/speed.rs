@@ -11,6 +11,19 @@
 //! does not look like a slow node. A node that all repairs together keep busy does not count as slow
 //! ([`RepairSpeeds::is_busy`]), because its link already carries much of what it can.
 //!
+//! ChameleonEC's repairs are judged by expectation alone (`courses`): a transmission is late if it lags by 2 s and a quarter
+//! of the time that the rates of links promise. That does not replace the constants below. It needs rates of links and
+//! a common plan, and most repairs have neither: on a loopback nothing is known, and a block that is repaired by itself
+//! shares no plan. It takes seconds, in which a block of 64 MiB is repaired on links of 1 Gb/s. And what users
+//! leave of links changes within a phase, so a promise is the weakest thing to compare with.
+//!
+//! | constants | what they are |
+//! |---|---|
+//! | [`WINDOW_MS`], [`SHARED_MS`], [`CROWD`], [`BREAKS`], [`LONG`], [`STILL`] | how long a rate is measured, so that noise is no verdict |
+//! | [`SLOW`], [`PROMISED`], [`BUSY`] | how far a rate may be below each kind of expectation |
+//! | [`WORTH`], [`CHANGE_MS`] | when another plan gains more than it costs |
+//! | [`BETTER`], [`REMEMBERED`], [`REMEMBERED_MS`] | what is learnt from changes and from other repairs |
+//!
 //! Invariants: no verdict before the rate was too low for a part of a window ([`LONG`]) without a break; no verdict if
 //! the rest takes hardly longer than making a new plan; a change of helpers that did not help lowers the expected
 //! rate, so that helpers are not changed again where that does not help. Reads no clock.

@@ -1,7 +1,8 @@
 //! `kintsu sim codes`: what one repair reads and sends with each family of codes and each method.
 
 use kintsu_dag::BlockIndex;
-use kintsu_plan::{Account, Method, Repair, place_lost, repair};
+use kintsu_plan::many::place_alone;
+use kintsu_plan::{Account, Method, Repair, repair};
 use kintsu_sim::{Cluster, LostStripe, Overheads, simulate};
 use serde::Serialize;
 use serde_json::json;
@@ -62,7 +63,7 @@ fn row(cluster: &Cluster, method: Method, slice: u64, overheads: &Overheads) -> 
         left[lost] = None;
         let view = cluster.view(&LostStripe { id: 0, homes: left });
         let lost = vec![BlockIndex(lost as u8)];
-        let requestors = place_lost(&view, topology, &lost, &mut |_| 0)?;
+        let requestors = place_alone(&view, topology, &lost)?;
         let plan = repair(&view, topology, &Repair { lost, requestors, method }, &|_| 0, &[])?.plan;
         let account = Account::of(&plan, topology, block)?;
         row.read += account.bytes_read as f64;

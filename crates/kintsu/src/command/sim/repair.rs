@@ -4,8 +4,9 @@ mod drawing;
 
 use anyhow::Context as _;
 use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::many::place_alone;
 use kintsu_plan::optimal::bound::{Ends, one_block};
-use kintsu_plan::{Account, Method, Plan, Repair, StripeView, Topology, place_lost, repair};
+use kintsu_plan::{Account, Method, Plan, Repair, StripeView, Topology, repair};
 use kintsu_sim::{Cluster, LostStripe, Overheads, simulate};
 use serde::Serialize;
 use serde_json::json;
@@ -32,7 +33,7 @@ pub fn run(args: &SimRepair, json: bool) -> anyhow::Result<()> {
     let overheads = overheads(&args.cluster);
     let view = stripe(&cluster, &args.lost)?;
     let lost: Vec<BlockIndex> = args.lost.iter().copied().map(BlockIndex).collect();
-    let requestors = place_lost(&view, &cluster.topology, &lost, &mut |_| 0)?;
+    let requestors = place_alone(&view, &cluster.topology, &lost)?;
     let bound = bound(&view, &cluster.topology, &requestors, cluster.block_bytes);
     let slice = args.cluster.slice.0;
     let mut rows = Vec::with_capacity(args.method.len());

@@ -31,7 +31,7 @@ use crate::PlanError;
 use balance::{ENOUGH, balance};
 use order::order;
 
-pub use single::requestors;
+pub use single::{place_alone, requestors};
 
 /// Blocks of a stripe that are repaired along the same trees.
 pub(super) struct Draft<'a> {

@@ -8,10 +8,10 @@ use kintsu_dag::{BlockIndex, NodeId};
 use super::super::desk::{Case, Desk};
 use super::super::scene::{LostBlock, Planned, Route, Scene};
 use super::Draft;
-use crate::PlanError;
 use crate::many::DamagedStripe;
 use crate::optimal::bound::in_topology;
 use crate::optimal::forest;
+use crate::{PlanError, StripeView, Topology, place_lost};
 
 /// The most requestors whose rate is computed. Those that would be done first with the block are tried.
 const TRIED: usize = 16;
@@ -38,6 +38,26 @@ pub fn requestors(scene: &Scene<'_>, stripe: &DamagedStripe) -> Result<Vec<(Bloc
         chosen.push((lost.block, desk.ids[node]));
     }
     Ok(chosen)
+}
+
+/// The nodes that should get the lost blocks of a stripe that is repaired by itself on these nodes, in the order of the
+/// blocks: as [`requestors`] says, or as [`place_lost`] says where no rates are known or the nodes cannot be compared.
+///
+/// # Errors
+/// As [`place_lost`].
+pub fn place_alone(
+    view: &StripeView,
+    topology: &Topology,
+    lost: &[BlockIndex],
+) -> Result<Vec<NodeId>, PlanError> {
+    view.check("lost blocks", lost)?;
+    if !topology.rates.is_empty() {
+        let stripe = DamagedStripe { view: view.clone(), lost: lost.to_vec(), barred: BTreeSet::new() };
+        if let Ok(chosen) = requestors(&Scene::of(topology), &stripe) {
+            return Ok(chosen.into_iter().map(|(_, node)| node).collect());
+        }
+    }
+    place_lost(view, topology, lost, &mut |_| 0)
 }
 
 /// The node that would have the block first.
