@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kintsu_client::{ClientError, Options, Volume, VolumeAccess};
+use kintsu_code::Definition;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::message::{
@@ -555,7 +556,16 @@ async fn bad_input_changes_nothing() {
         change(&mut volume);
         client.create_volume(&volume).await.unwrap_err().to_string()
     };
+    // A code whose first data block is a sum of two is no code for anything. One that bears no loss is none for volumes.
+    let plain = kintsu_code::parse("rs:n=3,k=2").unwrap();
+    let mut mixed = Definition::of(plain.as_ref(), "user:mixed").unwrap();
+    mixed.generator[0].0[1] = 1;
+    let said = client.register_code(&mixed).await.unwrap_err().to_string();
+    assert!(said.contains("expected the identity on top"), "{said}");
+    let bare = Definition { distance: 1, ..Definition::of(plain.as_ref(), "user:bare").unwrap() };
+    assert!(client.register_code(&bare).await.unwrap());
     for (message, expected) in [
+        (refused(&|v| v.code = "user:bare".into()).await, "one that bears the loss of a block"),
         (refused(&|v| v.size = 0).await, "multiple of 512"),
         (refused(&|v| v.size = 1000).await, "multiple of 512"),
         (refused(&|v| v.block_bytes = 1000).await, "multiple of 4096"),
