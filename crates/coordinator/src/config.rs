@@ -68,6 +68,8 @@ pub struct Config {
     pub repairs_per_link: u64,
     /// When as many stripes of volumes are dirty, they are committed (CAU, section 5.1: u_s).
     pub most_dirty: usize,
+    /// A stripe that has been dirty for this long is committed.
+    pub longest_dirty: Duration,
     /// A node's log of updates of this many bytes is emptied.
     pub largest_log_bytes: u64,
     /// Memory for the cache of the metadata, in bytes.
@@ -117,6 +119,7 @@ impl Config {
             repairs: 384,
             repairs_per_link: REPAIRS_ON_A_LINK.into(),
             most_dirty: 100,
+            longest_dirty: Duration::from_secs(30),
             largest_log_bytes: 512 << 20,
             cache_bytes: 128 << 20,
             accept_older: false,
@@ -151,6 +154,7 @@ impl std::fmt::Debug for Config {
             .field("parallel", &self.parallel)
             .field("repairs", &self.repairs)
             .field("most_dirty", &self.most_dirty)
+            .field("longest_dirty", &self.longest_dirty)
             .field("largest_log_bytes", &self.largest_log_bytes)
             .field("cache_bytes", &self.cache_bytes)
             .field("accept_older", &self.accept_older)

@@ -308,6 +308,8 @@ fn a_cluster_comes_up_moves_bytes_and_goes_down() {
         assert!(Instant::now() < deadline, "{rates}");
         rates = lab.measured();
     }
+    let shown: Value = serde_json::from_str(&lab.inside(&["rates", "show", "--json"])).unwrap();
+    assert!(near(&shown, "node 4", 5e6) && near(&shown, "rack 1", 10e6), "{shown}");
 
     // A name can be used once; a node must exist.
     let second = site.run(&["lab", "up", "--name", &name]);

@@ -29,6 +29,8 @@ struct Medium {
     names: BTreeMap<PathBuf, Node>,
     synced_names: BTreeMap<PathBuf, Node>,
     operations: u64,
+    /// Times that a file was made durable.
+    syncs: u64,
     failure: Option<Failure>,
     /// Files whose every read fails.
     unreadable: BTreeSet<usize>,
@@ -90,6 +92,17 @@ impl SimDisk {
     /// Operations since [`fail`](Self::fail).
     pub fn operations(&self) -> u64 {
         self.medium().operations
+    }
+
+    /// How often a file was made durable.
+    pub fn syncs(&self) -> u64 {
+        self.medium().syncs
+    }
+
+    /// Calls `act` while every operation waits.
+    pub fn paused<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _medium = self.medium();
+        act()
     }
 
     /// Whether the process that uses it is dead; see [`Failure::Dead`].
@@ -529,6 +542,7 @@ impl DiskFile for SimFile {
     fn sync(&self) -> io::Result<()> {
         let mut medium = self.disk.medium();
         medium.operation()?;
+        medium.syncs += 1;
         medium.files[self.file].sync();
         Ok(())
     }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
-use kintsu_wire::message::{Durability, NodeState, RepairTarget};
+use kintsu_wire::message::{Durability, NodeState, RepairTarget, VolumeInfo};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, RS};
-use crate::volumes::{BLOCK, Disk, SIZE};
+use crate::volumes::{BLOCK, Disk, SIZE, stripe_name};
 
 /// Files of a log go oldest first. One that holds what its node logged before it was away would keep all that come after it: the log
 /// stays large, and all stripes are committed again and again.
@@ -81,5 +81,52 @@ async fn a_node_is_repaired_while_its_volume_is_written_and_committed() {
         disk.check().await;
         cluster.replace_dead_node(node).await;
     }
+    disk.check().await;
+}
+
+/// The generation of a stripe's first block.
+async fn generation(cluster: &Cluster, info: &VolumeInfo, stripe: u64) -> u32 {
+    cluster.stripe(&stripe_name(info, stripe), 0).await.generations()[0]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_dirty_stripes_stay_dirty_and_one_more_has_all_committed() {
+    let cluster = Cluster::with(6, 3, |config| {
+        config.most_dirty = 3;
+        config.longest_dirty = Duration::from_secs(3600);
+    })
+    .await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    let info = disk.volume.info().clone();
+    let first = generation(&cluster, &info, 0).await;
+    for stripe in 0..2 {
+        disk.write(stripe * 3 * BLOCK, 100).await;
+    }
+    // Time for some looks.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for stripe in 0..2 {
+        assert_eq!(generation(&cluster, &info, stripe).await, first, "stripe {stripe}");
+    }
+    disk.write(2 * 3 * BLOCK, 100).await;
+    for stripe in 0..3 {
+        let is_committed = || async { generation(&cluster, &info, stripe).await > first };
+        cluster.until_async("all three are committed", is_committed).await;
+    }
+    let done = cluster.client().await.commit_volume("disk", None).await.unwrap();
+    assert_eq!((done.blocks, done.left), (0, Vec::new()), "nothing is dirty");
+    disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_been_dirty_for_long_is_committed() {
+    let cluster = Cluster::with(6, 3, |config| config.longest_dirty = Duration::from_secs(1)).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    let info = disk.volume.info().clone();
+    let first = generation(&cluster, &info, 0).await;
+    disk.write(0, 100).await;
+    let is_committed = || async { generation(&cluster, &info, 0).await > first };
+    cluster.until_async("the stripe is committed", is_committed).await;
     disk.check().await;
 }

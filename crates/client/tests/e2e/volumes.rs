@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kintsu_client::{ClientError, Options, Volume, VolumeAccess};
+use kintsu_code::Definition;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::message::{
@@ -555,7 +556,16 @@ async fn bad_input_changes_nothing() {
         change(&mut volume);
         client.create_volume(&volume).await.unwrap_err().to_string()
     };
+    // A code whose first data block is a sum of two is no code for anything. One that bears no loss is none for volumes.
+    let plain = kintsu_code::parse("rs:n=3,k=2").unwrap();
+    let mut mixed = Definition::of(plain.as_ref(), "user:mixed").unwrap();
+    mixed.generator[0].0[1] = 1;
+    let said = client.register_code(&mixed).await.unwrap_err().to_string();
+    assert!(said.contains("expected the identity on top"), "{said}");
+    let bare = Definition { distance: 1, ..Definition::of(plain.as_ref(), "user:bare").unwrap() };
+    assert!(client.register_code(&bare).await.unwrap());
     for (message, expected) in [
+        (refused(&|v| v.code = "user:bare".into()).await, "one that bears the loss of a block"),
         (refused(&|v| v.size = 0).await, "multiple of 512"),
         (refused(&|v| v.size = 1000).await, "multiple of 512"),
         (refused(&|v| v.block_bytes = 1000).await, "multiple of 4096"),
@@ -581,7 +591,7 @@ async fn bad_input_changes_nothing() {
     assert!(error.to_string().contains("opened to write"), "{error}");
     disk.volume.write(SIZE - 512, Bytes::from_static(b"end")).await.unwrap();
     let smaller = client.resize_volume("disk", SIZE / 2).await.unwrap_err();
-    assert!(smaller.to_string().contains("nothing written behind"), "{smaller}");
+    assert!(smaller.to_string().contains(&format!("at least {SIZE} bytes")), "{smaller}");
     assert_eq!(client.resize_volume("disk", SIZE * 2).await.unwrap().size, SIZE * 2);
     assert!(client.list("", None, 10).await.unwrap().objects.is_empty(), "stripes are no objects of users");
     let name = stripe_name(disk.volume.info(), 0);
@@ -590,6 +600,38 @@ async fn bad_input_changes_nothing() {
     client.remove_volume("disk").await.unwrap();
     assert!(matches!(client.volume_info("disk").await, Err(ClientError::NotFound(_))));
     cluster.until("all blocks are deleted", || cluster.block_files().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_does_not_shrink_into_what_is_stored() {
+    // RS(5,3): the size is no multiple of a stripe.
+    const STRIPE: u64 = 3 * BLOCK;
+    let cluster = Cluster::start(6, 3).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    let refused = async |size: u64| client.resize_volume("disk", size).await.unwrap_err().to_string();
+    let allowed = async |size: u64| assert_eq!(client.resize_volume("disk", size).await.unwrap().size, size);
+    disk.write(5 * BLOCK + 100, 1000).await;
+    // Behind the stripe, inside it, and before it.
+    for size in [6 * BLOCK - 512, 5 * BLOCK, 4 * BLOCK, 512] {
+        let said = refused(size).await;
+        assert!(said.contains(&format!("at least {} bytes", 2 * STRIPE)), "{said}");
+    }
+    allowed(2 * STRIPE).await;
+    allowed(2 * STRIPE).await;
+    allowed(2 * STRIPE + 512).await;
+    allowed(SIZE).await;
+    disk.check().await;
+    // The last stripe, of which the volume has a part.
+    disk.write(SIZE - BLOCK, 1000).await;
+    for size in [SIZE - 512, SIZE - BLOCK, 2 * STRIPE] {
+        let said = refused(size).await;
+        assert!(said.contains(&format!("at least {SIZE} bytes")), "{said}");
+    }
+    allowed(SIZE).await;
+    allowed(SIZE + 512).await;
+    assert!(refused(SIZE).await.contains(&format!("at least {} bytes", SIZE + 512)));
+    disk.check().await;
 }
 
 /// Repairs and commits until nothing is left. A commit leaves a stripe with a lost data block, and one that is being repaired.

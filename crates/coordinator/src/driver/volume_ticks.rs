@@ -22,8 +22,6 @@ use crate::meta::{Meta, Snapshot};
 
 /// How often logs are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// What has been dirty for this long is committed.
-const OLDEST_MS: u64 = 30_000;
 /// Stripes that are committed at the same time.
 const AT_ONCE: usize = 8;
 
@@ -53,7 +51,8 @@ async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Re
     });
     let full = logs.iter().any(|(_, log)| log.log_bytes >= cluster.config.largest_log_bytes);
     let all = full || dirty.len() >= cluster.config.most_dirty;
-    let due = |stripe: &StripeId| all || since.get(stripe).is_some_and(|from| now_ms - from >= OLDEST_MS);
+    let longest_ms = cluster.config.longest_dirty.as_millis() as u64;
+    let due = |stripe: &StripeId| all || since.get(stripe).is_some_and(|from| now_ms - from >= longest_ms);
     let stripes: Vec<StripeId> = dirty.iter().copied().filter(due).collect();
     let done = commit_stripes(cluster, stripes, None, None).await?;
     for left in &done.left {

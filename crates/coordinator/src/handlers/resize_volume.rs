@@ -1,4 +1,5 @@
-//! Changes the size of a volume. What lies behind the new end must not be in use.
+//! Changes the size of a volume. A stripe is stored whole at its first write, and nobody knows how much of it is in use: a volume
+//! that shrinks must have no stripe behind the new end, and none that the end cuts.
 
 use std::sync::Arc;
 
@@ -23,17 +24,17 @@ pub async fn handle(cluster: &Arc<Cluster>, request: ResizeVolume) -> Result<Vol
             });
         }
         let stripe = volume.record.block_bytes * u64::from(volume.code.k);
-        let kept = size.div_ceil(stripe);
-        let behind = meta.snapshot()?.volume_logs(volume.record.id, kept, u64::MAX)?;
-        if let Some((last, _)) = behind.last() {
-            return Err(CoordinatorError::Conflict {
-                what: format!("resize of volume {name:?} to {size} bytes"),
-                expected: format!(
-                    "nothing written behind the new end, at least {} bytes",
-                    (last + 1) * stripe
-                ),
-                got: format!("{} stripes there", behind.len()),
-            });
+        let present = volume.record.size;
+        if size < present {
+            let cut = meta.snapshot()?.volume_logs(volume.record.id, size / stripe, u64::MAX)?;
+            if let Some((last, _)) = cut.last() {
+                let least = ((last + 1) * stripe).min(present);
+                return Err(CoordinatorError::Conflict {
+                    what: format!("resize of volume {name:?} to {size} bytes"),
+                    expected: format!("at least {least} bytes, which keep every stored stripe whole"),
+                    got: format!("{} stored stripes that the new end cuts or leaves behind it", cut.len()),
+                });
+            }
         }
         meta.change_volume(volume.record.id, |record| {
             record.size = size;

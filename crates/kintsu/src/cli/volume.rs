@@ -45,7 +45,7 @@ Examples:
         /// Its name.
         name: String,
     },
-    /// Change the size of a volume. Where it shrinks, nothing may be stored behind the new end.
+    /// Change the size of a volume. It shrinks only where no stripe is stored: none behind the new end, and none that the end cuts.
     #[command(after_help = "Example:\n  kintsu volume resize disk --size 20GiB")]
     Resize {
         /// Its name.

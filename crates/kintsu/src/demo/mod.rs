@@ -36,21 +36,25 @@ const MARKER: &str = ".kintsu-demo";
 pub async fn run(args: Demo, json: bool) -> anyhow::Result<ExitCode> {
     let mut processes = Processes::default();
     let result = tokio::select! {
-        done = story(&args, json, &mut processes) => done.map(|()| ExitCode::SUCCESS),
-        code = crate::command::interrupted() => code,
+        done = story(&args, json, &mut processes) => done.map(|not_shown| (ExitCode::SUCCESS, not_shown)),
+        code = crate::command::interrupted() => code.map(|code| (code, None)),
     };
     progress::clear();
     processes.end().await;
-    if let (Ok(code), false) = (&result, json) {
-        if *code == ExitCode::SUCCESS {
+    let (code, not_shown) = result?;
+    if !json {
+        if code == ExitCode::SUCCESS {
             how_to_go_on(&args);
         }
         eprintln!("all processes ended; the data is in {}", args.dir.display());
     }
-    result
+    // Where nobody overlooks it, and not in the JSON.
+    not_shown.into_iter().for_each(|not_shown| eprintln!("{not_shown}"));
+    Ok(code)
 }
 
-async fn story(args: &Demo, json: bool, processes: &mut Processes) -> anyhow::Result<()> {
+/// Returns what to say of a scene that cannot be played here.
+async fn story(args: &Demo, json: bool, processes: &mut Processes) -> anyhow::Result<Option<String>> {
     let size = std::fs::metadata(&args.file)
         .with_context(|| {
             format!("expected a file to store with --file, cannot read {}", args.file.display())
@@ -120,12 +124,15 @@ async fn story(args: &Demo, json: bool, processes: &mut Processes) -> anyhow::Re
 
     processes.end().await;
     drop(before);
+    if let Some(not_shown) = volume::not_shown().await {
+        return Ok(Some(not_shown));
+    }
     let endpoint = processes.start(&args.dir, args.nodes, args.racks).await?;
     let client = Client::connect(&endpoint, Options::default()).await?;
     processes.wait_alive(&client, args.nodes).await?;
     let done = volume::scene(&args.dir, &endpoint, &client, processes, json).await;
     client.close().await;
-    done
+    done.map(|()| None)
 }
 
 /// What one method did.

@@ -20,9 +20,23 @@ const CODE: &str = "rs:n=9,k=6";
 const SIZE: u64 = 256 << 20;
 /// What the file system holds: files of many sizes, of bytes that are never zero.
 const FILES: u32 = 200;
-const TOOLS: [&str; 4] = ["mke2fs", "nbdcopy", "e2fsck", "debugfs"];
+/// What the scene runs, and the package of Debian that has it.
+const TOOLS: [(&str, &str); 4] =
+    [("mke2fs", "e2fsprogs"), ("nbdcopy", "libnbd-bin"), ("e2fsck", "e2fsprogs"), ("debugfs", "e2fsprogs")];
 
-/// Plays the scene on a cluster that runs; says so if the tools for it are missing.
+/// What to say instead of the scene, if a tool for it is missing.
+pub async fn not_shown() -> Option<String> {
+    for (tool, package) in TOOLS {
+        if Command::new(tool).arg("-V").stdin(Stdio::null()).output().await.is_err() {
+            return Some(format!(
+                "not shown: a volume with a file system that loses a node; {tool} is missing: install {package}"
+            ));
+        }
+    }
+    None
+}
+
+/// Plays the scene on a cluster that runs. The tools for it are there.
 pub async fn scene(
     dir: &Path,
     endpoint: &str,
@@ -30,18 +44,6 @@ pub async fn scene(
     processes: &mut Processes,
     json: bool,
 ) -> anyhow::Result<()> {
-    for tool in TOOLS {
-        let here = Command::new(tool).arg("-V").stdin(Stdio::null()).output().await.is_ok();
-        if !here {
-            say(
-                json,
-                &format!(
-                    "a file system on a volume is not shown: no {tool} here (scripts/setup.sh installs it)"
-                ),
-            );
-            return Ok(());
-        }
-    }
     say(json, "");
     let dir = dir.join("volume");
     let (tree, image, back) = (dir.join("tree"), dir.join("ext4"), dir.join("ext4.back"));

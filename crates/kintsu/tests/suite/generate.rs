@@ -54,7 +54,18 @@ fn one_page_has_every_command_with_its_options() {
 #[test]
 fn the_version_says_what_was_built() {
     let version = kintsu(&["--version"]);
-    let build = version.trim_end().strip_prefix(concat!("kintsu ", env!("CARGO_PKG_VERSION"), " ("));
-    // Sources without a repository, built for release, have only a number.
-    assert!(build.is_some_and(|build| build.ends_with(')')) || !version.contains('('), "{version}");
+    let said = version.trim_end().strip_prefix(concat!("kintsu ", env!("CARGO_PKG_VERSION"))).unwrap();
+    let is_commit = |said: &str| said.len() >= 12 && said.chars().all(|digit| digit.is_ascii_hexdigit());
+    let in_checkout = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.git").exists();
+    let expected = match said.strip_prefix(" (").and_then(|said| said.strip_suffix(')')) {
+        Some(build) => match option_env!("KINTSU_COMMIT").filter(|given| !given.is_empty()) {
+            Some(given) => build == given,
+            // Only release builds know their commit.
+            None if cfg!(debug_assertions) => build == "debug build",
+            None => is_commit(build),
+        },
+        // Sources without a repository have only a number.
+        None => said.is_empty() && !in_checkout,
+    };
+    assert!(expected, "{version}");
 }

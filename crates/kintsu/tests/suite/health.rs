@@ -8,7 +8,7 @@ use crate::cluster;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Output, Stdio};
 
-use cluster::{Cluster, kintsu, sha256, text, wait};
+use cluster::{Cluster, Running, kintsu, sha256, text, wait};
 use serde_json::Value;
 
 /// A cluster that keeps nothing free, so that the machine's own disk does not matter.
@@ -331,4 +331,49 @@ fn a_drain_goes_on_when_the_coordinator_has_started_again() {
     for name in ["object", "stream"] {
         assert_eq!(cluster.get_sha(name), sha256(&file));
     }
+}
+
+#[test]
+fn a_node_that_is_stopped_while_it_drains_still_drains_when_it_is_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut up = kintsu();
+    up.args([
+        "up",
+        "--json",
+        "--no-page",
+        "--nodes",
+        "5",
+        "--racks",
+        "5",
+        "--listen",
+        "127.0.0.1:0",
+        "--dir",
+    ]);
+    let mut up = Running::new(up.arg(dir.path().join("nodes")).stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(up.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).expect("the cluster says that it is up");
+    let json = |args: &[&str]| -> Value {
+        let mut command = kintsu();
+        command.args(args).arg("--json").env("KINTSU_COORDINATOR", ready["listen"].as_str().unwrap());
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    };
+    let node = || json(&["nodes"]).as_array().unwrap().iter().find(|node| node["id"] == 2).unwrap().clone();
+    let object = dir.path().join("object");
+    std::fs::write(&object, vec![7; 300_000]).unwrap();
+    let put = |name: &str| {
+        json(&["put", object.to_str().unwrap(), name, "--code", "rs:n=4,k=2", "--block", "32KiB"]);
+    };
+    put("before");
+    json(&["node", "drain", "2"]);
+    json(&["node", "stop", "2"]);
+    wait("the node to stop", || node()["state"] == "stopped");
+    json(&["node", "start", "2"]);
+    wait("the node to drain again", || node()["state"] == "draining");
+    put("after");
+    assert_eq!(node()["placed_blocks"], 0, "it gets no blocks");
+    json(&["node", "undrain", "2"]);
+    assert_eq!(node()["state"], "alive");
 }

@@ -166,6 +166,86 @@ fn there_is_one_writer_and_many_readers() {
     reader.io(&["read -P 2 0 1M"]);
 }
 
+/// Runs a tool that must end well; what it prints.
+fn run_tool(command: &[&str]) -> String {
+    let out = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).output().unwrap();
+    let said = text(&out.stdout);
+    assert!(out.status.success(), "{command:?}: {said}{}", text(&out.stderr));
+    said
+}
+
+/// The parts of a disk as `nbdinfo --map` tells them: where they begin, and whether something is stored there.
+fn map(uri: &str) -> Vec<(u64, bool)> {
+    let told: Value = serde_json::from_str(&run_tool(&["nbdinfo", "--json", "--map", uri])).unwrap();
+    let mut parts: Vec<(u64, bool)> = Vec::new();
+    for part in told.as_array().unwrap() {
+        // A hole of zeros, or data.
+        let stored = match part["type"].as_u64().unwrap() {
+            3 => false,
+            0 => true,
+            _ => panic!("{told}"),
+        };
+        if parts.last().is_none_or(|(_, last)| *last != stored) {
+            parts.push((part["offset"].as_u64().unwrap(), stored));
+        }
+    }
+    parts
+}
+
+#[test]
+fn images_travel_to_a_volume_and_back_and_holes_stay_holes() {
+    let Some((cluster, socket)) = with_disk_of("64MiB", &["nbdcopy", "nbdinfo", "qemu-img"]) else { return };
+    let server = Server::start(&cluster, &socket, &[]);
+    let uri = server.uri.as_str();
+    assert_eq!(map(uri), [(0, false)], "nothing is stored");
+    // Data to the middle of a stripe of 512 KiB, a hole, two stripes, and a hole to the end.
+    let [source, back, image] =
+        ["source", "back", "image"].map(|name| cluster.dir.path().join(name).to_str().unwrap().to_owned());
+    let data = std::fs::read(cluster.file("data", 4 << 20)).unwrap();
+    let file = std::fs::File::create(&source).unwrap();
+    file.set_len(64 << 20).unwrap();
+    use std::os::unix::fs::FileExt as _;
+    file.write_all_at(&data[..(3 << 20) + 777], 0).unwrap();
+    file.write_all_at(&data[3 << 20..], 40 << 20).unwrap();
+    run_tool(&["nbdcopy", "--flush", &source, uri]);
+    let stored = [(0, true), (7 << 19, false), (40 << 20, true), (41 << 20, false)];
+    assert_eq!(map(uri), stored, "stripes that were written to");
+    run_tool(&["nbdcopy", uri, &back]);
+    let same = |file: &str| std::fs::read(file).unwrap() == std::fs::read(&source).unwrap();
+    assert!(same(&back), "nbdcopy");
+    run_tool(&["qemu-img", "convert", "-f", "raw", "-O", "qcow2", uri, &image]);
+    run_tool(&["qemu-img", "compare", "-f", "raw", "-F", "qcow2", uri, &image]);
+    run_tool(&["qemu-img", "convert", "-f", "qcow2", "-O", "raw", &image, &back]);
+    assert!(same(&back), "qemu-img");
+    // What is in the blocks after a commit is the same, and told by a server that has seen nothing of the copy.
+    let done = cluster.json(&["volume", "commit", "disk"]);
+    assert_eq!(done["left"].as_array().map(Vec::len), Some(0), "{done}");
+    server.end();
+    let server = Server::start(&cluster, &socket, &["--read-only"]);
+    assert_eq!(map(&server.uri), stored);
+    run_tool(&["qemu-img", "compare", "-f", "raw", "-F", "raw", &server.uri, &source]);
+}
+
+#[test]
+fn fio_verifies_what_it_wrote_to_a_volume() {
+    let Some((cluster, socket)) = with_disk_of("64MiB", &["fio"]) else { return };
+    if !run_tool(&["fio", "--enghelp"]).contains("nbd") {
+        return skipped("this fio has no nbd engine");
+    }
+    let server = Server::start(&cluster, &socket, &[]);
+    let uri = format!("--uri={}", server.uri);
+    let job = "fio --name=verify --ioengine=nbd --rw=randwrite --bsrange=4k-256k --size=32m --io_size=64m --iodepth=16 \
+               --fsync=50 --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_state_save=0 --randseed=7 \
+               --output-format=json --output";
+    let report = cluster.dir.path().join("report");
+    let more = [report.to_str().unwrap(), &uri];
+    run_tool(&job.split_whitespace().chain(more).collect::<Vec<_>>());
+    let said: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let job = &said["jobs"][0];
+    assert_eq!(job["error"], 0, "{job}");
+    assert!(job["read"]["total_ios"].as_u64().unwrap() > 50, "{job}");
+}
+
 #[test]
 fn what_cannot_be_served_is_refused() {
     let cluster = Cluster::start(4, 2);

@@ -312,9 +312,10 @@ fn grouping_keeps_to_the_rules_of_placement() {
     assert_eq!(group(&tight, &topology, &blocks).unwrap(), None);
 }
 
-/// Where a cluster places the parities of a stripe in one rack, data grouping never saves what it costs, whatever is dirty.
+/// Where a cluster places the parities of a stripe in one or two racks, data grouping never saves what it costs, whatever is dirty.
+/// Where stripes have few blocks in each of many racks it may.
 #[test]
-fn grouping_has_no_gain_where_all_parities_are_in_one_rack() {
+fn grouping_has_no_gain_where_parities_are_in_one_or_two_racks() {
     let clusters = [
         ("rs:n=6,k=4", 9, 3),
         ("rs:n=9,k=6", 9, 3),
@@ -327,6 +328,7 @@ fn grouping_has_no_gain_where_all_parities_are_in_one_rack() {
         ("rs:n=15,k=8", 21, 7),
     ];
     let mut together = 0;
+    let mut most: BTreeMap<(&str, usize), usize> = BTreeMap::new();
     for (name, nodes, racks) in clusters {
         let code = kintsu_code::parse(name).unwrap();
         let (layout, topology) = (full(&*code), even_cluster(nodes, racks));
@@ -335,20 +337,22 @@ fn grouping_has_no_gain_where_all_parities_are_in_one_rack() {
             assert!(placed.rack_safe, "{name} on {nodes} nodes in {racks} racks");
             let parities = placed.homes[code.k()..].iter().flatten();
             let of_parities: BTreeSet<RackId> = parities.map(|home| topology.nodes[home].rack).collect();
-            if of_parities.len() > 1 {
-                continue;
-            }
-            together += 1;
+            let is_together = of_parities.len() <= 2;
+            together += usize::from(is_together);
             let view = StripeView { id: StripeId(seed), code: code.clone(), layout, homes: placed.homes };
             for dirty in 1..1u32 << code.k() {
                 let blocks: Vec<BlockIndex> =
                     (0..code.k() as u8).filter(|block| dirty >> block & 1 == 1).map(BlockIndex).collect();
-                let found = group(&view, &topology, &blocks).unwrap();
-                assert_eq!(found, None, "{name} on {nodes} nodes in {racks} racks: {blocks:?}");
+                let Some(found) = group(&view, &topology, &blocks).unwrap() else { continue };
+                assert!(!is_together, "{name} on {nodes} nodes in {racks} racks: {blocks:?}");
+                let most = most.entry((name, racks)).or_default();
+                *most = (*most).max(found.before - found.after - found.crossings());
             }
         }
     }
-    assert!(together >= 12, "{together} of 36 stripes");
+    assert!(together >= 24, "{together} of 36 stripes");
+    // `docs/updates.md` and `docs/adr/0010-volumes.md` name these.
+    assert_eq!(most, BTreeMap::from([(("rs:n=9,k=6", 8), 1), (("rs:n=15,k=8", 7), 2)]));
 }
 
 #[test]

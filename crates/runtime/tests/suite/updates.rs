@@ -3,6 +3,8 @@
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
+
 use crate::support;
 
 use kintsu_dag::{BlockIndex, Sink, Task};
@@ -153,27 +155,62 @@ async fn only_the_changed_range_moves() {
     }
 }
 
+/// What one commit of a range of these blocks reads and writes: blocks read, bytes of them, blocks written.
+async fn cost(
+    site: &Site,
+    scheme: Scheme,
+    blocks: &[u8],
+    range: (u64, u64),
+    next: u32,
+) -> (usize, u64, usize) {
+    let plan = plan(site, scheme, blocks);
+    let (mut read, mut bytes, mut written) = (BTreeSet::new(), 0, 0);
+    for programs in site.update_programs(&plan, range, next) {
+        for (node, outcome) in site.succeed(&programs, None).await {
+            // No node has two blocks of the stripe.
+            read.extend((outcome.bytes_read > 0).then_some(node));
+            bytes += outcome.bytes_read;
+            written += outcome.written.len();
+        }
+    }
+    (read.len(), bytes, written)
+}
+
 /// Of Ceph's FastEC: a small write reads and writes its own block and both parities.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_update_committed_alone_reads_three_blocks_and_writes_three() {
     let site = site("rs:n=6,k=4").await;
-    let mut object = site.object.clone();
-    log(&site, &mut object, (1, 70_000, 4096), 3);
+    log(&site, &mut site.object.clone(), (1, 70_000, 4096), 3);
     for (row, next) in Scheme::all().zip(NEXT..) {
-        let plan = plan(&site, row.scheme, &[1]);
-        let (mut read, mut written) = (std::collections::BTreeMap::new(), Vec::new());
-        for programs in site.update_programs(&plan, (70_000, 74_096), next) {
-            let outcomes = site.succeed(&programs, None).await;
-            for (node, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.bytes_read > 0) {
-                *read.entry(*node).or_insert(0) += outcome.bytes_read;
-            }
-            written.extend(outcomes.into_values().flat_map(|outcome| outcome.written));
-        }
-        assert_eq!((read.len(), written.len()), (3, 3), "{}: nodes that read, blocks written", row.name);
+        let (read, bytes, written) = cost(&site, row.scheme, &[1], (70_000, 74_096), next).await;
+        assert_eq!((read, written), (3, 3), "{}: blocks read and written", row.name);
         // A unit that was needed twice counts twice.
         let once = 3 * BLOCK as u64;
-        let bytes: u64 = read.values().sum();
-        assert!((once..=once + 4 * UNIT_BYTES as u64).contains(&bytes), "{}: {read:?}", row.name);
+        assert!((once..=once + 4 * UNIT_BYTES as u64).contains(&bytes), "{}: {bytes}", row.name);
+    }
+}
+
+/// And fewer when merged: the parities are read and written once for all blocks of the stripe that are dirty. `baseline` does
+/// not wait for others, but what is dirty at the same time it merges too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_small_updates_committed_together_read_four_blocks_and_write_four() {
+    let site = site("rs:n=6,k=4").await;
+    let mut object = site.object.clone();
+    log(&site, &mut object, (1, 70_000, 4096), 3);
+    log(&site, &mut object, (2, 70_000, 4096), 4);
+    let mut next = NEXT;
+    for row in Scheme::all() {
+        let mut of = async |blocks: &[u8]| {
+            next += 1;
+            cost(&site, row.scheme, blocks, (70_000, 74_096), next).await
+        };
+        let (first, second, both) = (of(&[1]).await, of(&[2]).await, of(&[1, 2]).await);
+        assert_eq!((both.0, both.2), (4, 4), "{}: blocks read and written", row.name);
+        assert!(both.1 < first.1 + second.1, "{}: {both:?} for {first:?} and {second:?}", row.name);
+    }
+    let expected = blocks(&site.view, &object);
+    for block in [1, 2, 4, 5u8] {
+        assert!(version(&site, block, next) == expected[usize::from(block)], "block {block}");
     }
 }
 

@@ -392,7 +392,7 @@ fn whatever_fails_what_was_acknowledged_is_there() {
 }
 
 #[test]
-fn appends_at_once_share_syncs_and_none_is_lost() {
+fn of_appends_at_once_none_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let log = FileStore::open(dir.path()).unwrap().log().unwrap();
     std::thread::scope(|scope| {
@@ -411,4 +411,28 @@ fn appends_at_once_share_syncs_and_none_is_lost() {
         assert!(seen(&log, thread)[..200] == [thread + 1; 200]);
     }
     assert_eq!(log.pending().len(), 8);
+}
+
+#[test]
+fn appends_that_come_during_a_sync_share_the_next_one() {
+    const APPENDS: u8 = 8;
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    log.append(&[update(0, 0, Data::Bytes(&[9; 10]))]).unwrap();
+    let before = disk.syncs();
+    std::thread::scope(|scope| {
+        disk.paused(|| {
+            for index in 0..APPENDS {
+                let log = &log;
+                scope.spawn(move || log.append(&[update(index, 0, Data::Bytes(&[index; 10]))]).unwrap());
+            }
+            // One writes, the others wait for it.
+            while log.state().waiting.len() < usize::from(APPENDS) - 1 {
+                std::thread::yield_now();
+            }
+        });
+    });
+    assert_eq!(disk.syncs() - before, 2, "one for the first, one for all others");
+    let again = open(&disk.after_power_failure(0)).unwrap();
+    (0..APPENDS).for_each(|index| assert_eq!(seen(&again, index)[..10], [index; 10]));
 }
