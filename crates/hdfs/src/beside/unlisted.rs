@@ -124,6 +124,7 @@ mod tests {
             incarnation,
             cluster: None,
             folder: FolderId([0; 16]),
+            log: None,
             seen: None,
             blocks: 0,
             next_stripe: 0,
