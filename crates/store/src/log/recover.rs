@@ -120,7 +120,7 @@ fn behind(durable: u64, bytes: &[u8], at: usize, counts: Option<u64>) -> (u64, D
         }
     }
     let rest = bytes.get(at..).unwrap_or_default();
-    let is_odd = bytes.len() % ALIGN > 0 || rest.iter().any(|byte| *byte != 0);
+    let is_odd = !bytes.len().is_multiple_of(ALIGN) || rest.iter().any(|byte| *byte != 0);
     let damage = match counts {
         _ if claimed > durable => Damage::Inside,
         None if is_odd => Damage::AtEnd,
