@@ -39,6 +39,7 @@ torture:
 	cargo run --profile torture --locked -p kintsu-torture -- --seeds 0..10000 --jobs $(shell nproc)
 	cargo run --profile torture --locked -p kintsu-torture -- --seeds 1000000..1002000 --jobs $(shell nproc)
 	cargo run --profile torture --locked -p kintsu-torture -- --seeds 1006000..1008000 --jobs $(shell nproc)
+	cargo run --profile torture --locked -p kintsu-torture -- --seeds 1008000..1009000 --jobs $(shell nproc)
 
 bench: build setup
 	scripts/rivals.sh

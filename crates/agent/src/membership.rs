@@ -117,6 +117,9 @@ async fn try_register(
 ) -> Result<Registered, Failure> {
     let Identity { folder, node, cluster, seen } = shared.identity();
     let config = &shared.config;
+    let store = shared.store.clone();
+    // Calls that need a log which cannot be opened say why.
+    let breaks = crate::aside::off(move || store.breaks()).await.unwrap_or_default();
     let message = Register {
         node,
         name: config.name.clone(),
@@ -128,6 +131,7 @@ async fn try_register(
         incarnation: shared.incarnation,
         cluster,
         folder,
+        log: (breaks.at > 0).then(|| folder.log(breaks.at)),
         seen,
         blocks: (listing.blocks.len() + listing.damaged.len()) as u64,
         next_stripe: listing.blocks.last().map_or(0, |last| last.id.stripe.0.saturating_add(1)),

@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use kintsu_dag::BlockId;
 use kintsu_store::{
-    AppendLog, BlockStore, Data, FrozenDelta, Generation, Logged, MOST_RECORD_BYTES, Role, Scope, StoreError,
-    Update,
+    AppendLog, BlockStore, Break, Data, FrozenDelta, Generation, Logged, MOST_RECORD_BYTES, Role, Scope,
+    StoreError, Update,
 };
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{
@@ -255,24 +255,25 @@ fn scope(volume: u64, block: BlockId) -> Scope {
 /// `FailedPrecondition` if a newer one is fenced at this moment; errors of the disk.
 pub async fn fence(
     shared: &Shared,
-    FenceVolume { volume, stripe, epoch }: FenceVolume,
+    FenceVolume { volume, stripe, epoch, known }: FenceVolume,
 ) -> Result<FencedVolume, Status> {
     let log = log(shared).await?;
     let scope = Scope { volume, stripe };
-    let before = log.fenced(scope);
+    let (before, breaks) = (log.fenced(scope), log.breaks());
     // An older one changes nothing; the caller sees that there is a newer one.
     refused(move || if before >= epoch { Ok(()) } else { log.fence(scope, epoch) }).await?;
-    Ok(FencedVolume { before, folder: shared.identity().folder })
+    let (folder, Break { at, lost }) = (shared.identity().folder, breaks);
+    let known_since = known.and_then(|known| folder.log_since(known));
+    let continues = known_since.is_some_and(|since| (lost..at).contains(&since));
+    Ok(FencedVolume { before, folder: folder.log(at), continues })
 }
 
-/// Whether the log is in the folder that the caller means.
-fn check_folder(shared: &Shared, expected: Option<FolderId>) -> Result<(), Status> {
-    let here = shared.identity().folder;
+/// Whether the log is the one that the caller means.
+fn check_log(shared: &Shared, log: &AppendLog, expected: Option<FolderId>) -> Result<(), Status> {
+    let here = shared.identity().folder.log(log.breaks().at);
     match expected.filter(|expected| *expected != here) {
         None => Ok(()),
-        Some(expected) => {
-            Err(Status::failed_precondition(format!("folder of the log: expected {expected}, got {here}")))
-        }
+        Some(expected) => Err(Status::failed_precondition(format!("log: expected {expected}, got {here}"))),
     }
 }
 
@@ -300,7 +301,7 @@ pub async fn freeze(shared: &Shared, request: Request<FreezeUpdates>) -> Result<
     let version = Spoken::of(request.extensions()).now;
     let log = log(shared).await?;
     let FreezeUpdates { blocks, replica, replicas, folder, deltas } = request.into_inner();
-    check_folder(shared, folder)?;
+    check_log(shared, &log, folder)?;
     let mut frozen = Vec::with_capacity(blocks.len());
     let kept = replicas.into_iter().chain(std::iter::repeat_with(Vec::new));
     let over = deltas.into_iter().map(Some).chain(std::iter::repeat(None));
@@ -400,7 +401,6 @@ pub async fn release(shared: &Shared, request: ReleaseUpdates) -> Result<Done, S
 pub async fn read(shared: &Shared, request: Request<ReadUpdates>) -> Result<UpdatedBytes, Status> {
     let newest = Spoken::of(request.extensions()).newest;
     let ReadUpdates { of, offset, len, epochs, folder, over, plain, ticket: _ } = request.into_inner();
-    check_folder(shared, folder)?;
     if len > MOST_READ_BYTES {
         let message = format!("bytes to read: expected at most {MOST_READ_BYTES}, got {len}");
         return Err(Status::invalid_argument(message));
@@ -408,6 +408,7 @@ pub async fn read(shared: &Shared, request: Request<ReadUpdates>) -> Result<Upda
     // The coordinator copies logs without an epoch, users read blocks with what is logged.
     let _busy = (epochs.is_some() || over.is_some()).then(|| shared.foreground.busy());
     let log = log(shared).await?;
+    check_log(shared, &log, folder)?;
     if let Some(VolumeEpochs { volume, from, to }) = epochs {
         let known = log.fenced(scope(volume, of.block));
         if !(from..=to).contains(&known) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use kintsu_dag::BlockId;
 use kintsu_store::{
-    AppendLog, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, FileStore, Generation,
+    AppendLog, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Break, Digest, FileStore, Generation,
     Listing, QuarantinedFile, Reason, StoreError, Usage,
 };
 use prost::Message as _;
@@ -226,6 +226,10 @@ impl BlockStore for DatanodeStore {
 
     fn log(&self) -> Result<Arc<AppendLog>, StoreError> {
         self.staged.log()
+    }
+
+    fn breaks(&self) -> Result<Break, StoreError> {
+        self.staged.breaks()
     }
 
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use kintsu_dag::BlockId;
 
 use crate::{
-    AppendLog, BlockHead, BlockMeta, Digest, Generation, Listing, QuarantinedFile, Reason, StoreError, Usage,
+    AppendLog, BlockHead, BlockMeta, Break, Digest, Generation, Listing, QuarantinedFile, Reason, StoreError,
+    Usage,
 };
 
 /// A keeper of blocks. All calls block; run them off the async threads.
@@ -81,8 +82,16 @@ pub trait BlockStore: Send + Sync + 'static {
     /// The log of updates to blocks of this node and others, which is opened when this is first called.
     ///
     /// # Errors
-    /// `Vanished`; `Io`; `Invalid` for a damaged record.
+    /// `Vanished`; `Io`.
     fn log(&self) -> Result<Arc<AppendLog>, StoreError>;
+
+    /// Since when the log may lack something; opens it, if there is one.
+    ///
+    /// # Errors
+    /// Those of [`log`](Self::log).
+    fn breaks(&self) -> Result<Break, StoreError> {
+        Ok(self.log()?.breaks())
+    }
 
     /// Deletes a block, of this generation only if one is given, else with its next version; false, and nothing changed, if
     /// there was no such block. Durable on return.

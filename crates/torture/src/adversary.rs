@@ -98,6 +98,10 @@ impl Adversary {
                 sim.set_link_latency(a.to_string(), b.to_string(), Duration::from_millis(latency_ms));
                 self.ends.push((now + ms, End::Fast(a, b)));
             }
+            Fault::RotLog { node, pick, down_ms } => {
+                self.crash(sim, Host::Node(node), None, now + down_ms);
+                self.rot_log(sim, node, pick);
+            }
             Fault::Rot { node, pick } => self.on_block(sim, node, pick, |machine, path| {
                 machine.disk.disk().tamper(path, |bytes| {
                     let at = (pick >> 20) as usize % bytes.len().max(1);
@@ -189,6 +193,23 @@ impl Adversary {
             self.say(sim, format!("! {} of node{node}", path.display()));
             harm(machine, path);
         }
+    }
+
+    /// Changes a byte of the newest file of a node's log, or cuts it within the last record: a cut between two records shows nowhere.
+    fn rot_log(&self, sim: &Sim<'_>, node: u32, pick: u64) {
+        let Some(machine) = self.stage.machine(Host::Node(node)) else { return };
+        let disk = machine.disk.disk();
+        let files = disk.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "log"));
+        let Some(path) = files.max() else { return };
+        self.say(sim, format!("! {} of node{node}", path.display()));
+        disk.tamper(&path, |bytes| {
+            let (len, far) = (bytes.len(), (pick >> 20) as usize);
+            let at = if pick % 4 == 0 { far % len.max(1) } else { len.saturating_sub(1 + far % 600) };
+            match bytes.get_mut(at) {
+                Some(byte) if pick % 4 < 2 => *byte ^= 1 << (pick % 8),
+                _ => bytes.truncate(len.saturating_sub(1 + far % 63)),
+            }
+        });
     }
 
     /// Ends a host's processes. With a seed it loses power: what was not synced may be gone.

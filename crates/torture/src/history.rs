@@ -87,6 +87,8 @@ pub enum Fault {
     Slow { a: Host, b: Host, latency_ms: u64, ms: u64 },
     /// A byte of a block changes.
     Rot { node: u32, pick: u64 },
+    /// A node is killed, and the end of its log is cut or a byte of it changes before it is started again.
+    RotLog { node: u32, pick: u64, down_ms: u64 },
     /// A block cannot be read any more.
     Unreadable { node: u32, pick: u64 },
     /// One disk operation fails.
@@ -127,7 +129,10 @@ pub struct History {
 impl Fault {
     /// Whether it destroys durable blocks.
     pub fn destroys(&self) -> bool {
-        matches!(self, Self::Rot { .. } | Self::Unreadable { .. } | Self::LoseDisk { .. })
+        matches!(
+            self,
+            Self::Rot { .. } | Self::RotLog { .. } | Self::Unreadable { .. } | Self::LoseDisk { .. }
+        )
     }
 }
 

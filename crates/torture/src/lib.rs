@@ -33,5 +33,6 @@ pub use history::{Fault, History, Op};
 pub use play::Outcome;
 pub use shrink::shrink;
 pub use volumes::{
-    Act, FIRST_SEED, FIRST_SEED_WITH_RACKS, FIRST_SEED_WITH_SCHEMES, FIRST_SEED_WITH_SNAPSHOTS, Shape,
+    Act, FIRST_SEED, FIRST_SEED_WITH_RACKS, FIRST_SEED_WITH_ROTTEN_LOGS, FIRST_SEED_WITH_SCHEMES,
+    FIRST_SEED_WITH_SNAPSHOTS, Shape,
 };

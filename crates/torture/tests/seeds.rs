@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use kintsu_torture::{
-    FIRST_SEED, FIRST_SEED_WITH_RACKS, FIRST_SEED_WITH_SCHEMES, FIRST_SEED_WITH_SNAPSHOTS, Options, child,
-    fault, play,
+    FIRST_SEED, FIRST_SEED_WITH_RACKS, FIRST_SEED_WITH_ROTTEN_LOGS, FIRST_SEED_WITH_SCHEMES,
+    FIRST_SEED_WITH_SNAPSHOTS, Options, child, fault, play,
 };
 
 /// Seeds that once failed. 121, 188, 328 and 629: older metadata gave ids that were in use, undid puts that were
@@ -37,6 +37,8 @@ const SEEDS_WITH_VOLUMES: std::ops::Range<u64> = FIRST_SEED..FIRST_SEED + 40;
 const SEEDS_WITH_SCHEMES: std::ops::Range<u64> = FIRST_SEED_WITH_SCHEMES..FIRST_SEED_WITH_SCHEMES + 30;
 const SEEDS_WITH_SNAPSHOTS: std::ops::Range<u64> = FIRST_SEED_WITH_SNAPSHOTS..FIRST_SEED_WITH_SNAPSHOTS + 40;
 const SEEDS_WITH_RACKS: std::ops::Range<u64> = FIRST_SEED_WITH_RACKS..FIRST_SEED_WITH_RACKS + 30;
+const SEEDS_WITH_ROTTEN_LOGS: std::ops::Range<u64> =
+    FIRST_SEED_WITH_ROTTEN_LOGS..FIRST_SEED_WITH_ROTTEN_LOGS + 40;
 
 fn main() {
     child();
@@ -57,7 +59,7 @@ fn main() {
     let mut failed = Vec::new();
     let with_volumes = ONCE_FAILED_VOLUMES.iter().map(|seed| FIRST_SEED + seed).chain(SEEDS_WITH_VOLUMES);
     let with_volumes = with_volumes.chain(SEEDS_WITH_SCHEMES).chain(SEEDS_WITH_SNAPSHOTS);
-    let with_volumes = with_volumes.chain(SEEDS_WITH_RACKS);
+    let with_volumes = with_volumes.chain(SEEDS_WITH_RACKS).chain(SEEDS_WITH_ROTTEN_LOGS);
     let seeds: Vec<u64> = ONCE_FAILED.iter().copied().chain(SEEDS).chain(with_volumes).collect();
     let count = seeds.len();
     for seed in seeds {

@@ -83,6 +83,23 @@ random_id!(
     "folder id"
 );
 
+impl FolderId {
+    /// The id of the log in this folder since its record `at`, before which it may lack something; the folder's own, and the other way
+    /// round, if that is 0.
+    pub fn log(self, at: u64) -> Self {
+        let mut id = self;
+        id.0.iter_mut().rev().zip(at.to_le_bytes()).for_each(|(byte, number)| *byte ^= number);
+        id
+    }
+
+    /// Since which record this folder's log has had this id; `None` if it is no id of a log in this folder.
+    pub fn log_since(self, log: Self) -> Option<u64> {
+        let (first, last) =
+            (|id: Self| u128::from_be_bytes(id.0) >> 64, |id: Self| u128::from_be_bytes(id.0) as u64);
+        (first(self) == first(log)).then(|| last(self) ^ last(log))
+    }
+}
+
 /// A point in the history of a cluster's metadata. Agents remember the last point that they were told. A
 /// coordinator whose history does not contain that point has older or other metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +116,17 @@ pub struct Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_has_an_id_for_each_time_that_it_was_damaged() {
+        let folder = FolderId::random().unwrap();
+        assert_eq!(folder.log(0), folder);
+        for at in [1, 255, 256, u64::MAX] {
+            assert_eq!(folder.log_since(folder.log(at)), Some(at));
+            assert_eq!(folder.log(at).to_string()[..16], folder.to_string()[..16]);
+        }
+        assert_eq!(folder.log_since(FolderId::random().unwrap()), None);
+    }
 
     #[test]
     fn ids_are_32_hex_digits_and_never_the_same() {

@@ -226,13 +226,16 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
     let (code, said) = append(1, empty, Vec::new()).await.unwrap_err();
     assert!(code == Code::InvalidArgument && said.contains("expected 1 to"), "{said}");
     // The replica's node knows a newer writer.
-    agent(&stage, 4).fence_volume(FenceVolume { volume: 7, stripe: None, epoch: 3 }).await.unwrap();
+    agent(&stage, 4)
+        .fence_volume(FenceVolume { volume: 7, stripe: None, epoch: 3, known: None })
+        .await
+        .unwrap();
     let forward = vec![stage.agents[4].control()];
     let (code, said) = append(1, one(), forward.clone()).await.unwrap_err();
     assert!(code == Code::FailedPrecondition && said.contains("expected 3 or later"), "{said}");
     append(1, LoggedUpdate { epoch: 3, ..one() }, forward).await.unwrap();
     let older = agent(&stage, 4)
-        .fence_volume(FenceVolume { volume: 7, stripe: None, epoch: 2 })
+        .fence_volume(FenceVolume { volume: 7, stripe: None, epoch: 2, known: None })
         .await
         .unwrap()
         .into_inner();

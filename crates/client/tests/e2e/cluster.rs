@@ -85,6 +85,17 @@ impl Cluster {
         log.pending().into_iter().map(|pending| (pending.block, pending.role == Role::Replica)).collect()
     }
 
+    /// Changes the newest file of the log of a node that is down.
+    pub fn tamper_log(&self, id: u32, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut files = Vec::new();
+        collect(&self.node_dir(id).join("log"), &mut files);
+        files.retain(|file| file.extension().is_some_and(|e| e == "log"));
+        let newest = files.into_iter().max().unwrap();
+        let mut bytes = std::fs::read(&newest).unwrap();
+        change(&mut bytes);
+        std::fs::write(newest, bytes).unwrap();
+    }
+
     fn node_dir(&self, id: u32) -> PathBuf {
         self.running.node_dir(id)
     }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use kintsu_client::VolumeAccess;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
-use kintsu_wire::message::{Durability, NodeState, RepairTarget, VolumeInfo};
+use kintsu_wire::message::{Durability, NodeState, RepairTarget, StripeInfo, VolumeInfo};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, RS};
@@ -128,5 +129,111 @@ async fn what_has_been_dirty_for_long_is_committed() {
     disk.write(0, 100).await;
     let is_committed = || async { generation(&cluster, &info, 0).await > first };
     cluster.until_async("the stripe is committed", is_committed).await;
+    disk.check().await;
+}
+
+/// Two writes to the first block, which are the last records of its home's log, with 5120 and 2112 bytes.
+async fn write_last(disk: &mut Disk) {
+    disk.write(1000, 5000).await;
+    disk.write(3000, 2000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damage_in_the_log_of_a_home_takes_nothing_that_was_acknowledged() {
+    let mut cluster = Cluster::start(7, 4).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    let first = stripe_name(disk.volume.info(), 0);
+    let damages: [(&str, fn(&mut Vec<u8>)); 5] = [
+        ("a byte of the last record", |log| {
+            let at = log.len() - 100;
+            log[at] ^= 1;
+        }),
+        ("cut within the last record", |log| log.truncate(log.len() - 300)),
+        ("cut within the record before", |log| log.truncate(log.len() - 2112 - 300)),
+        ("a byte of the record before", |log| {
+            let at = log.len() - 2112 - 200;
+            log[at] ^= 1;
+        }),
+        ("the head of the file", |log| log[9] ^= 1),
+    ];
+    for (what, damage) in damages {
+        write_last(&mut disk).await;
+        let home = cluster.home(&first, 0, 0).await;
+        cluster.kill(home).await;
+        cluster.tamper_log(home, damage);
+        cluster.start_node(home).await;
+        println!("{what}: node {home}");
+        disk.check().await;
+        let reader = client.open_volume("disk", VolumeAccess::Read).await.unwrap();
+        assert!(reader.read(0, SIZE).await.unwrap()[..] == disk.model[..], "{what}");
+        // The next writes go there again.
+        disk.write(4000, 10).await;
+        disk.check().await;
+        let all = || async { client.commit_volume("disk", None).await.unwrap().left.is_empty() };
+        cluster.until_async("a commit of all", all).await;
+        disk.check().await;
+        // Block and parity are right: each node is done without.
+        for node in 0..7 {
+            cluster.kill(node).await;
+            disk.check().await;
+            cluster.start_node(node).await;
+        }
+    }
+}
+
+/// Kills the node that has the replica of what is logged for the first block of a stripe.
+async fn kill_replica(cluster: &mut Cluster, stripe: &StripeInfo, home: u32) -> u32 {
+    for node in (0..7).filter(|node| *node != home) {
+        cluster.kill(node).await;
+        let logged = cluster.logged_by(node);
+        if logged.iter().any(|(block, _)| (block.stripe, block.index.0) == (stripe.id, 0)) {
+            return node;
+        }
+        cluster.start_node(node).await;
+    }
+    panic!("nobody logs the first block of {} besides node {home}", stripe.id);
+}
+
+/// It is not taken for all that was acknowledged while another node that logs may come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_may_lack_something_waits_for_another_one() {
+    let mut cluster = Cluster::start(7, 4).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    let all = || async { client.commit_volume("disk", None).await.unwrap().left.is_empty() };
+    cluster.until_async("a commit of all", all).await;
+    write_last(&mut disk).await;
+    let first = cluster.stripe(&stripe_name(disk.volume.info(), 0), 0).await;
+    let home = first.blocks[0].as_ref().unwrap().node.0;
+    let replica = kill_replica(&mut cluster, &first, home).await;
+    // Its end is cut off, and its home is away.
+    cluster.tamper_log(replica, |log| log.truncate(log.len() - 300));
+    cluster.kill(home).await;
+    for node in [home, replica] {
+        cluster.until_state(node, NodeState::Dead).await;
+    }
+    cluster.start_node(replica).await;
+    let impatient = cluster.impatient_client().await;
+    let reader = impatient.open_volume("disk", VolumeAccess::Read).await.unwrap();
+    let refused = reader.read(0, 5000).await.unwrap_err();
+    println!("{refused}");
+    cluster.start_node(home).await;
+    disk.check().await;
+    // The replica has it again.
+    cluster.kill(home).await;
+    disk.check().await;
+    cluster.start_node(home).await;
+    disk.check().await;
+    // A write that a crash cut off was not acknowledged. All others are there, though the other log is lost for good.
+    cluster.until_async("a commit of all", all).await;
+    write_last(&mut disk).await;
+    let replica = kill_replica(&mut cluster, &first, home).await;
+    cluster.tamper_log(replica, |log| log.extend([0x4b; 100]));
+    cluster.kill(home).await;
+    cluster.replace_dead_node(home).await;
+    cluster.start_node(replica).await;
     disk.check().await;
 }

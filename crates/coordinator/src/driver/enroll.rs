@@ -40,7 +40,7 @@ pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Regis
     let Register { rack, control, data, dir, incarnation, .. } = request;
     let mut record = NodeRecord::new(rack, control, data, dir, incarnation);
     (record.name, record.rack_name) = (request.name, request.rack_name);
-    record.protocol = request.protocol;
+    (record.protocol, record.log) = (request.protocol, request.log);
     let Register { node, folder, replace, moved, .. } = request;
     let applicant = Applicant { node, folder, replace, moved, record };
     let worker = cluster.clone();
@@ -55,10 +55,15 @@ pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Regis
     };
     let enrolled = cluster.meta.off(enroll).await?;
     let node = enrolled.node;
+    let had_log = cluster.members().node(node).and_then(|known| known.record.log());
     cluster.members().called(node, request.protocol);
     settle_version(cluster);
     if enrolled.replaced {
         tracing::warn!("{node} has another folder from now on: {folder}");
+    } else if had_log.is_some_and(|log| enrolled.record.log() != Some(log)) {
+        tracing::warn!(
+            "the log of {node} was damaged, or a crash cut it off: others give it what it may lack"
+        );
     }
     cluster.reports().begin(node, enrolled.record, enrolled.ran, request.blocks);
     let heartbeat_ms = cluster.config.heartbeat.as_millis() as u64;

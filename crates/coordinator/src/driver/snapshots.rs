@@ -347,7 +347,7 @@ impl Parting<'_> {
     async fn close(&self) -> Result<u64> {
         let epoch = begin_epoch(self.cluster, self.volume, |_, _| Ok(())).await?;
         let nodes: BTreeSet<NodeId> = self.row.logs.iter().flatten().copied().collect();
-        let fence = FenceVolume { volume: self.volume, stripe: Some(self.stripe.id), epoch };
+        let fence = FenceVolume { volume: self.volume, stripe: Some(self.stripe.id), epoch, known: None };
         let ask = nodes.into_iter().map(|node| {
             let fence = fence.clone();
             async move {

@@ -36,7 +36,7 @@ const PAGE: u64 = 1024;
 /// The nodes that answer.
 #[derive(Debug, Clone)]
 pub struct Holders {
-    /// Their folders.
+    /// Their logs, by folder ([`FolderId::log`]).
     pub folders: BTreeMap<NodeId, FolderId>,
     /// The racks of those that may log for another block.
     pub racks: BTreeMap<NodeId, RackId>,
@@ -195,7 +195,7 @@ pub fn short_logs(snapshot: &Snapshot, holders: &Holders) -> Result<(LogFacts, u
 pub fn holders(cluster: &Cluster) -> Holders {
     let members = cluster.members();
     let up = members.iter().filter(|(_, member)| member.holds());
-    let folders = up.filter_map(|(node, member)| Some((node, member.record.folder?))).collect();
+    let folders = up.filter_map(|(node, member)| Some((node, member.record.log()?))).collect();
     let nodes = members.topology().nodes.into_iter().filter(|(_, node)| node.usable);
     Holders { folders, racks: nodes.map(|(id, node)| (id, node.rack)).collect() }
 }

@@ -121,7 +121,7 @@ struct Change<'a> {
     abandon: bool,
     /// Whether all nodes with parities of a block log for it.
     parities: bool,
-    /// The folders of the nodes that log its updates until now: another folder is another log.
+    /// The logs of the nodes that log its updates until now, by folder ([`FolderId::log`]).
     folders: &'a BTreeMap<NodeId, FolderId>,
     stripe: &'a Stripe,
     landings: BTreeMap<BlockIndex, NodeId>,
@@ -169,15 +169,48 @@ impl Change<'_> {
         for i in 0..k {
             let block = BlockIndex(i as u8);
             let members = old.get(i).map_or(&[][..], Vec::as_slice);
-            let is_sound = |node: &&NodeId| has_log(self.folder(**node), self.folders, **node);
-            let sound: Vec<NodeId> = members.iter().filter(is_sound).copied().collect();
+            let sound = self.sound(members);
             if sound.is_empty() && !members.is_empty() && !self.abandon {
-                return Err(no_log(BlockId { stripe: self.stripe.id, index: block }, members));
+                return Err(self.no_log(BlockId { stripe: self.stripe.id, index: block }, members));
             }
             let nodes = self.choose(block, &sound, replicas).await?;
             all.push((nodes, sound));
         }
         Ok(all)
+    }
+
+    /// Which of these nodes have what was acknowledged. A log that was damaged at its end, or cut off by a crash, counts only if all
+    /// others are lost: while one of them is away with its log, nobody knows whether something is missing.
+    fn sound(&self, members: &[NodeId]) -> Vec<NodeId> {
+        let is_sound = |node: &&NodeId| has_log(self.folder(**node), self.folders, **node);
+        let sound: Vec<NodeId> = members.iter().filter(is_sound).copied().collect();
+        let continues = |node: &&NodeId| self.answer(**node).is_some_and(|answer| answer.continues);
+        let (doubtful, others): (Vec<&NodeId>, Vec<&NodeId>) = members.iter().partition(continues);
+        if sound.is_empty() && (self.abandon || others.iter().all(|node| self.has_lost_log(**node))) {
+            return doubtful.into_iter().copied().collect();
+        }
+        sound
+    }
+
+    /// Whether a node that does not have its log any more will never have it: it has another one, or is forgotten.
+    fn has_lost_log(&self, node: NodeId) -> bool {
+        self.answer(node).is_some() || self.cluster.members().node(node).is_none()
+    }
+
+    fn no_log(&self, block: BlockId, members: &[NodeId]) -> CoordinatorError {
+        let names = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        let (answer, silent): (Vec<NodeId>, Vec<NodeId>) =
+            members.iter().partition(|node| self.answer(**node).is_some());
+        let got = match &answer[..] {
+            [] => "none; start one of them again with its folder".to_owned(),
+            damaged => format!("one from {}, whose log is another or may lack updates", names(damaged)),
+        };
+        let asked = if silent.is_empty() { members } else { &silent };
+        CoordinatorError::Conflict {
+            what: format!("log of {block}"),
+            expected: format!("an answer from {}, which have acknowledged writes", names(asked)),
+            got,
+        }
     }
 
     /// The home of a block after the landings.
@@ -186,8 +219,12 @@ impl Change<'_> {
         self.landings.get(&block).copied().or(recorded)
     }
 
+    fn answer(&self, node: NodeId) -> Option<FencedVolume> {
+        self.answers.get(&node).copied().flatten()
+    }
+
     fn folder(&self, node: NodeId) -> Option<FolderId> {
-        self.answers.get(&node).copied().flatten().map(|answer| answer.folder)
+        self.answer(node).map(|answer| answer.folder)
     }
 
     fn folders_of(&self, logs: &[Vec<NodeId>]) -> BTreeMap<NodeId, FolderId> {
@@ -260,7 +297,8 @@ impl Change<'_> {
 
     async fn fence_one(&self, node: NodeId) -> Option<FencedVolume> {
         let (volume, epoch) = (self.volume, self.epoch);
-        let request = FenceVolume { volume, stripe: Some(self.stripe.id), epoch };
+        let known = self.folders.get(&node).copied();
+        let request = FenceVolume { volume, stripe: Some(self.stripe.id), epoch, known };
         let fence = async |mut agent: AgentChannel| agent.fence_volume(request).await;
         let fenced = within(fence(self.cluster.agent(node).ok()?)).await;
         if let Err(error) = &fenced {
@@ -359,13 +397,4 @@ fn holds(pieces: &[Piece], update: &LoggedUpdate) -> bool {
         let part = from.and_then(|from| piece.data.get(from..)?.get(..update.data.len()));
         part.is_some_and(|part| part == update.data)
     })
-}
-
-fn no_log(block: BlockId, members: &[NodeId]) -> CoordinatorError {
-    let names: Vec<_> = members.iter().map(ToString::to_string).collect();
-    CoordinatorError::Conflict {
-        what: format!("log of {block}"),
-        expected: format!("an answer from {}, which have acknowledged writes", names.join(" or ")),
-        got: "none; start one of them again with its folder".into(),
-    }
 }

@@ -113,13 +113,13 @@ pub async fn map(cluster: &Arc<Cluster>, wanted: Wanted) -> Result<(u64, u64, Ve
     cluster.meta.off(view).await
 }
 
-/// Whether a node has the folder in which it logged.
+/// Whether a node's log is the one that it had.
 pub fn has_log(now: Option<FolderId>, folders: &BTreeMap<NodeId, FolderId>, node: NodeId) -> bool {
     now.is_some() && now == folders.get(&node).copied()
 }
 
-fn folder(members: &Members, node: NodeId) -> Option<FolderId> {
-    members.node(node).and_then(|member| member.record.folder)
+fn log(members: &Members, node: NodeId) -> Option<FolderId> {
+    members.node(node).and_then(|member| member.record.log())
 }
 
 /// Whether the logs of a stripe must be renewed before anybody relies on them. `failed`: a write under this epoch was refused
@@ -137,8 +137,7 @@ pub async fn is_due(
     let refused = failed.is_some_and(|failed| logs.epoch <= failed);
     let members = cluster.members();
     let down = members.down();
-    let is_gone =
-        |node: &NodeId| down.contains(node) || !has_log(folder(&members, *node), &logs.folders, *node);
+    let is_gone = |node: &NodeId| down.contains(node) || !has_log(log(&members, *node), &logs.folders, *node);
     let gone = logs.logs.iter().flatten().any(is_gone);
     Ok(logs.logs.is_empty() || logs.epoch < record.taken || refused || gone)
 }
@@ -212,7 +211,7 @@ pub async fn fence_everywhere(cluster: &Arc<Cluster>, volume: u64, epoch: u64) -
     let nodes = cluster.members().usable();
     let ask = nodes.into_iter().map(async |node| {
         let mut agent = cluster.agent(node).ok()?;
-        let fence = FenceVolume { volume, stripe: None, epoch };
+        let fence = FenceVolume { volume, stripe: None, epoch, known: None };
         match within(agent.fence_volume(fence)).await {
             Ok(fenced) => Some((node, fenced.folder)),
             Err(error) => {

@@ -204,6 +204,7 @@ fn merged(
         incarnation: record.incarnation,
         stopped: record.stopped,
         protocol: record.protocol,
+        log: record.log,
         epoch: before.epoch + u64::from(other_folder),
         scrub: before.scrub.filter(|_| !other_folder),
         ..before

@@ -47,6 +47,7 @@ mod tests {
             incarnation: known.incarnation,
             cluster: Some(live.cluster.id),
             folder: known.folder.unwrap(),
+            log: known.log,
             seen: None,
             blocks: 0,
             next_stripe: 0,

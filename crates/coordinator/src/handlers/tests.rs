@@ -30,6 +30,7 @@ pub(crate) fn registration(node: u32, rack: u32) -> Register {
         rack_name: None,
         cluster: None,
         folder: FolderId([node as u8 + 1; 16]),
+        log: None,
         seen: None,
         blocks: 0,
         next_stripe: 0,

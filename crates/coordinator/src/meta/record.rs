@@ -464,9 +464,17 @@ pub struct NodeRecord {
     /// The newest version of the protocol that its agent speaks; 0: not known yet.
     #[serde(default)]
     pub protocol: u32,
+    /// The id of the log in its folder, if that was damaged ([`FolderId::log`]).
+    #[serde(default)]
+    pub log: Option<FolderId>,
 }
 
 impl NodeRecord {
+    /// What distinguishes its log from another one that it had.
+    pub fn log(&self) -> Option<FolderId> {
+        self.log.or(self.folder)
+    }
+
     /// Its fence now.
     pub fn fence(&self) -> Fence {
         Fence { incarnation: self.incarnation, epoch: self.epoch }
@@ -491,6 +499,7 @@ impl NodeRecord {
             scrub: None,
             paused_until: None,
             protocol: 0,
+            log: None,
         }
     }
 }

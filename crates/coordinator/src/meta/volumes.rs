@@ -96,7 +96,7 @@ pub struct StripeLogs {
     pub epoch: u64,
     /// For each data block the nodes that log its updates; none before the first writer has asked.
     pub logs: Vec<Vec<NodeId>>,
-    /// The folders of these nodes: a node with another folder has lost its log.
+    /// The logs of these nodes: their folders, or ids of logs that were damaged ([`FolderId::log`]). A node with another one has lost its log.
     pub folders: BTreeMap<NodeId, FolderId>,
     /// The newest generation that was handed out to a commit.
     pub generation: u32,

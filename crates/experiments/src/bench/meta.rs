@@ -363,6 +363,7 @@ fn registration(node: u32, blocks: &[HeldBlock]) -> Register {
         incarnation: 1,
         cluster: None,
         folder: FolderId([node as u8; 16]),
+        log: None,
         seen: None,
         blocks: blocks.len() as u64,
         next_stripe: blocks.last().map_or(0, |last| last.id.stripe.0 + 1),

@@ -282,6 +282,7 @@ pub(super) mod tests {
             incarnation,
             cluster: None,
             folder: FolderId([0; 16]),
+            log: None,
             seen: None,
             blocks: 0,
             next_stripe: 0,

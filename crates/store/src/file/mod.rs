@@ -33,8 +33,8 @@ use kintsu_dag::BlockId;
 
 use crate::disk::{Disk, RealDisk};
 use crate::{
-    AppendLog, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Generation, Listing, QuarantinedFile,
-    Reason, StoreError, Usage,
+    AppendLog, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Break, Generation, Listing,
+    QuarantinedFile, Reason, StoreError, Usage,
 };
 use names::Kind;
 use read::FileRead;
@@ -149,6 +149,15 @@ impl BlockStore for FileStore {
         let opened = Arc::new(AppendLog::open_on(self.shared.disk.clone(), dir)?);
         *log = Some(opened.clone());
         Ok(opened)
+    }
+
+    fn breaks(&self) -> Result<Break, StoreError> {
+        let dir = names::log(&self.shared.root);
+        match self.shared.disk.identity(&dir) {
+            Err(none) if none.kind() == ErrorKind::NotFound => Ok(Break::default()),
+            Err(source) => Err(StoreError::io(&dir, source)),
+            Ok(_) => Ok(self.log()?.breaks()),
+        }
     }
 
     fn promote(&self, id: BlockId, generation: Generation) -> Result<BlockMeta, StoreError> {

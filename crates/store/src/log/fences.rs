@@ -50,6 +50,14 @@ impl Fences {
         }
     }
 
+    /// Refuses all epochs that were accepted until now, as far as they are known.
+    pub fn raise_all(&mut self) {
+        for of in self.0.values_mut() {
+            of.whole += 1;
+            of.stripes.values_mut().for_each(|fence| *fence += 1);
+        }
+    }
+
     pub fn all(&self) -> impl Iterator<Item = (Scope, u64)> {
         self.0.iter().flat_map(|(&volume, of)| {
             let stripes =
@@ -77,6 +85,8 @@ mod tests {
         assert_eq!(least(&fences), [5, 3, 3, 0]);
         fences.raise(scope(1, Some(8)), 2);
         assert_eq!((least(&fences), fences.all().count()), ([5, 3, 3, 0], 2));
+        fences.raise_all();
+        assert_eq!((least(&fences), fences.all().count()), ([6, 4, 4, 0], 2));
         fences.raise(scope(1, None), 6);
         assert_eq!((least(&fences), fences.all().count()), ([6, 6, 6, 0], 1));
     }

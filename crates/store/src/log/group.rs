@@ -6,7 +6,7 @@ use std::sync::{MutexGuard, PoisonError};
 use super::extents::Place;
 use super::fences::Fences;
 use super::record::{self, Kind, Record};
-use super::{AppendLog, State, Tail};
+use super::{AppendLog, Break, State, Tail};
 use crate::StoreError;
 
 impl AppendLog {
@@ -44,11 +44,12 @@ impl AppendLog {
             let tail = state.tail.take();
             let tail = match tail.filter(|tail| tail.at < self.segment_bytes) {
                 Some(tail) => Ok(tail),
-                None => Err((state.durable, state.fences.clone())),
+                None => Err((state.durable, state.breaks, state.fences.clone())),
             };
             drop(state);
             let first = batch.first().map_or(0, |(record, _)| record.number);
-            let tail = tail.or_else(|(durable, fences)| self.begin_file(durable, &fences, first));
+            let tail =
+                tail.or_else(|(durable, breaks, fences)| self.begin_file(durable, breaks, &fences, first));
             let written = tail.and_then(|tail| self.write(tail, &bytes));
             state = self.state();
             state.writing = false;
@@ -81,8 +82,15 @@ impl AppendLog {
         Ok((tail, at))
     }
 
-    /// A new file, numbered by its first record. It repeats all fences, so that older files are not needed for them.
-    fn begin_file(&self, durable: u64, fences: &Fences, first: u64) -> Result<Tail, StoreError> {
+    /// A new file, numbered by its first record. It repeats the newest break and all fences, so that older files are not needed for
+    /// them.
+    fn begin_file(
+        &self,
+        durable: u64,
+        breaks: Break,
+        fences: &Fences,
+        first: u64,
+    ) -> Result<Tail, StoreError> {
         let path = record::path(&self.dir, first);
         let failed = |source| self.io_error(&path, record::ALIGN, source);
         // Left by an attempt that failed: nothing in it was acknowledged.
@@ -92,10 +100,10 @@ impl AppendLog {
         }
         let file = self.disk.create(&path).map_err(failed)?;
         let mut bytes = record::file_head(first, durable);
-        for (scope, epoch) in fences.all() {
-            // Not numbered: it repeats what is durable, or what comes with this batch.
-            Record { number: 0, ..Record::fence(scope, epoch) }.encode(&[], &mut bytes);
-        }
+        // Not numbered: it repeats what is durable, or what comes with this batch.
+        let fences = fences.all().map(|(scope, epoch)| Record::fence(scope, epoch));
+        let breaks = (breaks.at > 0).then(|| Record::broken(breaks));
+        breaks.into_iter().chain(fences).for_each(|record| record.encode(&[], &mut bytes));
         file.write_at(&bytes, 0).map_err(failed)?;
         self.disk.sync_dir(&self.dir).map_err(failed)?;
         Ok(Tail { number: first, file, at: bytes.len() as u64 })
@@ -171,6 +179,7 @@ impl State {
         let key = (block, role);
         match kind {
             Kind::Fence => self.fences.raise(record.scope(), record.epoch),
+            Kind::Break => self.breaks = record.breaks(),
             Kind::Release => {
                 if let Some(held) = self.blocks.get_mut(&key) {
                     held.frozen.forget(offset);

@@ -16,9 +16,9 @@
 //! - a delta counts for one version of the block. [`AppendLog::is_settled`] says when a home may send one, so that every
 //!   later version has what the delta says ([`Logged::lay_over`]).
 //!
-//! Invariants: what was acknowledged is read back byte for byte after any crash, or the opening of the log says which
-//! record is damaged; what was not acknowledged is read back whole or not at all. Memory: an entry for each range that
-//! is not overwritten, no data.
+//! Invariants: what was acknowledged is read back byte for byte after any crash, or the log is another one from then on
+//! ([`Break`]); what was not acknowledged is read back whole or not at all. Memory: an entry for each range that is not
+//! overwritten, no data.
 //!
 //! Byte layout: `docs/format.md`, "Update log". Files are only appended to, and deleted oldest first when nothing in
 //! them is needed.
@@ -106,6 +106,19 @@ pub struct Pending {
     pub newest: u64,
 }
 
+/// Since when a log may lack something that was acknowledged before.
+///
+/// A log whose end or inside was damaged when it was opened is another log from then on: what a node has logged must not be taken for
+/// complete until it got what it may lack from another node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Break {
+    /// The number of the first record of the log as it is now; 0: it was never damaged.
+    pub at: u64,
+    /// The same of the last time when it certainly lacked something and began empty; 0: that never happened. From here to `at` only what
+    /// came last before each break may be missing: a write that a crash cut off, or damage.
+    pub lost: u64,
+}
+
 /// A log in a directory; [`crate::BlockStore::log`] opens it.
 pub struct AppendLog {
     dir: PathBuf,
@@ -134,6 +147,7 @@ struct State {
     segments: BTreeMap<u64, Segment>,
     blocks: HashMap<Key, Held>,
     fences: Fences,
+    breaks: Break,
     /// Numbers of records that could not be written, newest first, and why.
     failed: VecDeque<(RangeInclusive<u64>, String)>,
 }
@@ -172,7 +186,7 @@ impl AppendLog {
     /// Opens the log in `dir` (created if absent); the caller holds the lock of the folder that it is in.
     ///
     /// # Errors
-    /// `Io`; `Invalid` for a record that was acknowledged and is damaged.
+    /// `Io`.
     pub(crate) fn open_on(disk: Arc<dyn Disk>, dir: PathBuf) -> Result<Self, StoreError> {
         Self::with_segments(disk, dir, record::SEGMENT_BYTES)
     }
@@ -246,6 +260,11 @@ impl AppendLog {
     pub fn is_settled(&self, block: BlockId, role: Role) -> bool {
         let state = self.state();
         state.blocks.get(&(block, role)).is_none_or(|held| held.cut.is_none() && held.found.is_none())
+    }
+
+    /// Since when it may lack something.
+    pub fn breaks(&self) -> Break {
+        self.state().breaks
     }
 
     /// The newest epoch that was fenced here; 0 if none was.
@@ -346,5 +365,5 @@ fn invalid(what: &'static str, expected: &str, got: impl std::fmt::Display) -> S
 
 fn damaged(path: &Path, at: u64, number: u64) -> StoreError {
     let expected = format!("record {number}, whole, at byte {at} of {}", path.display());
-    invalid("update log", &expected, "bytes that do not match their checksum; restore them from the replica")
+    invalid("update log", &expected, "bytes that do not match their checksum; start the agent again")
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 
-use super::{Data, Role, Scope, Update};
+use super::{Break, Data, Role, Scope, Update};
 use crate::Generation;
 
 /// A file is closed when it is longer than this.
@@ -34,6 +34,8 @@ pub(super) enum Kind {
     Old,
     /// New bytes XOR those of a version of the block. The payload begins with that version.
     Delta(Generation),
+    /// The log may lack something of what was logged before a record. Only at the begin of files.
+    Break,
 }
 
 /// One record without its payload.
@@ -47,7 +49,8 @@ pub(super) struct Record {
     pub epoch: u64,
     pub block: BlockId,
     pub role: Role,
-    /// Where in the block; of a release, up to which number; of a fence 1 if it is for one stripe, else 0.
+    /// Where in the block; of a release, up to which number; of a fence 1 if it is for one stripe, else 0; of a
+    /// break its record, with the last one at which the log began empty as `epoch`.
     pub offset: u64,
     /// Bytes or zeros.
     pub len: u32,
@@ -78,6 +81,15 @@ impl Record {
         Self { kind, number: 0, durable: 0, volume, epoch, block, role, offset, len: 0 }
     }
 
+    pub fn broken(Break { at, lost }: Break) -> Self {
+        Self { kind: Kind::Break, offset: at, ..Self::fence(Scope { volume: 0, stripe: None }, lost) }
+    }
+
+    /// What a break says.
+    pub fn breaks(&self) -> Break {
+        Break { at: self.offset, lost: self.epoch }
+    }
+
     /// What a fence is for.
     pub fn scope(&self) -> Scope {
         Scope { volume: self.volume, stripe: (self.offset != 0).then_some(self.block.stripe) }
@@ -88,7 +100,7 @@ impl Record {
         match self.kind {
             Kind::Bytes | Kind::Old => self.len,
             Kind::Delta(_) => self.len.saturating_add(VERSION_BYTES as u32),
-            Kind::Zeros | Kind::Release | Kind::Fence => 0,
+            Kind::Zeros | Kind::Release | Kind::Fence | Kind::Break => 0,
         }
     }
 
@@ -114,6 +126,7 @@ impl Record {
             Kind::Fence => (3, None),
             Kind::Old => (4, None),
             Kind::Delta(version) => (5, Some(version.0.to_le_bytes())),
+            Kind::Break => (6, None),
         };
         let version = version.as_ref().map_or(&[][..], |bytes| bytes);
         head[50] = kind;
@@ -150,6 +163,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Record, &[u8])> {
         5 => Kind::Delta(Generation(u32::from_le_bytes(
             bytes.get(HEAD_BYTES..HEAD_BYTES + VERSION_BYTES)?.try_into().ok()?,
         ))),
+        6 => Kind::Break,
         _ => return None,
     };
     let record = Record {

@@ -235,31 +235,133 @@ fn senseless_updates_are_refused() {
     assert_eq!((log.pending(), log.bytes()), (vec![], 0));
 }
 
-#[test]
-fn damage_is_found_and_a_cut_tail_is_not_damage() {
+/// A log with three records of one block each, and a fence; its file. The head of the file is 64 bytes, each record 576.
+fn three() -> (SimDisk, PathBuf) {
     let disk = fresh();
     let log = open(&disk).unwrap();
     for turn in 0..3u8 {
         log.append(&[update(turn, 0, Data::Bytes(&[turn + 1; 500]))]).unwrap();
     }
     let file = disk.files().into_iter().next().unwrap();
-    let flipped = |at: usize| {
-        let copy = disk.after_power_failure(0);
-        copy.tamper(&file, |bytes| bytes[at] ^= 1);
-        copy
-    };
-    // The head of the file is 64 bytes, each record 576.
-    for at in [70, 200, 64 + 576 + 3, 64 + 576 + 300] {
-        let error = open(&flipped(at)).err().unwrap().to_string();
-        assert!(error.contains("record") && error.contains("replica"), "{at}: {error}");
-    }
-    let mut cut = open(&disk.after_power_failure(0)).map(|log| log.pending().len());
-    assert_eq!(cut.unwrap(), 3);
+    (disk, file)
+}
+
+fn tampered(disk: &SimDisk, file: &Path, change: impl FnOnce(&mut Vec<u8>)) -> SimDisk {
     let copy = disk.after_power_failure(0);
-    copy.tamper(&file, |bytes| bytes.truncate(64 + 2 * 576 + 100));
-    cut = open(&copy).map(|log| log.pending().len());
-    assert_eq!(cut.unwrap(), 2, "the last record was cut off");
-    // What is damaged while the log is open is found by the read.
+    copy.tamper(file, change);
+    copy
+}
+
+fn blocks(log: &AppendLog) -> Vec<u8> {
+    log.pending().iter().map(|pending| pending.block.index.0).collect()
+}
+
+#[test]
+fn a_log_that_was_damaged_inside_begins_empty_and_keeps_its_files() {
+    let (disk, file) = three();
+    // Also the head of the file: a record behind it says what was durable.
+    for at in [3, 70, 200, 64 + 576 + 3, 64 + 576 + 300] {
+        let disk = tampered(&disk, &file, |bytes| bytes[at] ^= 1);
+        let log = open(&disk).unwrap();
+        let broken = log.breaks();
+        assert!(broken.at > 3 && broken.lost == broken.at, "{at}: {broken:?}");
+        assert_eq!(blocks(&log), [] as [u8; 0]);
+        drop(log);
+        let log = open(&disk).unwrap();
+        assert_eq!(log.breaks(), broken, "the same break as long as nothing was logged");
+        log.append(&[update(7, 0, Data::Bytes(&[7; 100]))]).unwrap();
+        drop(log);
+        let log = open(&disk.after_power_failure(0)).unwrap();
+        assert_eq!((log.breaks(), blocks(&log)), (broken, vec![7]));
+        let bad = disk.files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "bad"));
+        assert_eq!(bad.count(), 0, "that was another disk");
+        drop(open(&disk).unwrap());
+        let kept = file.with_extension("log.bad");
+        assert!(disk.files().contains(&kept), "{:?}", disk.files());
+        assert_eq!(disk.bytes(&kept).len(), 64 + 3 * 576);
+    }
+}
+
+#[test]
+fn a_log_whose_end_was_damaged_or_cut_off_goes_on_as_another_one() {
+    let (disk, file) = three();
+    let whole = open(&disk.after_power_failure(0)).unwrap();
+    assert_eq!((blocks(&whole), whole.breaks()), (vec![0, 1, 2], Break::default()));
+    let len = 64 + 3 * 576;
+    let changes: [(&str, &dyn Fn(&mut Vec<u8>)); 5] = [
+        ("a byte of the head of the last record", &|bytes| bytes[len - 576 + 9] ^= 1),
+        ("a byte of its content", &|bytes| bytes[len - 100] ^= 0x80),
+        ("cut", &|bytes| bytes.truncate(len - 300)),
+        ("cut behind its content", &|bytes| bytes.truncate(len - 10)),
+        ("cut soon after its begin", &|bytes| bytes.truncate(len - 576 + 5)),
+    ];
+    for (what, change) in changes {
+        let disk = tampered(&disk, &file, change);
+        let log = open(&disk).unwrap();
+        let broken = log.breaks();
+        assert!(broken.at > 2 && broken.lost == 0, "{what}: {broken:?}");
+        let mut whole = if what == "cut behind its content" { vec![0, 1, 2] } else { vec![0, 1] };
+        assert_eq!(blocks(&log), whole, "{what}");
+        drop(log);
+        let log = open(&disk).unwrap();
+        assert_eq!(log.breaks(), broken, "{what}: the same break as long as nothing was logged");
+        // What is logged from now on is complete, and the same log after a start.
+        log.append(&[update(7, 0, Data::Bytes(&[7; 100]))]).unwrap();
+        let log = open(&disk.after_power_failure(0)).unwrap();
+        whole.push(7);
+        assert_eq!((log.breaks(), blocks(&log)), (broken, whole.clone()), "{what}");
+        // The next damage makes it another one again, also of the first record since.
+        let last = disk.files().into_iter().next_back().unwrap();
+        let again = tampered(&disk, &last, |bytes| *bytes.last_mut().unwrap() = 1);
+        assert_eq!(
+            open(&again).unwrap().breaks(),
+            broken,
+            "what is behind the bytes of a record is not read"
+        );
+        let again = tampered(&disk, &last, |bytes| {
+            let len = bytes.len();
+            bytes[len - 100] ^= 1;
+        });
+        let log = open(&again).unwrap();
+        assert!(log.breaks().at > broken.at && log.breaks().lost == 0, "{what}: {:?}", log.breaks());
+        whole.pop();
+        assert_eq!(blocks(&log), whole, "{what}");
+    }
+    // The only file of a log: nothing says how much was in it.
+    let one = fresh();
+    open(&one).unwrap().append(&[update(0, 0, Data::Bytes(&[1; 500]))]).unwrap();
+    let headless = open(&tampered(&one, &file, |bytes| bytes[9] ^= 1)).unwrap();
+    assert!(headless.breaks().at > 1, "{:?}", headless.breaks());
+    // Room that the file system gave is no damage, nor is a file that was begun and not written.
+    let longer = tampered(&disk, &file, |bytes| bytes.resize(bytes.len() + 5056, 0));
+    let log = open(&longer).unwrap();
+    assert_eq!((log.breaks(), blocks(&log)), (Break::default(), vec![0, 1, 2]));
+    let empty = tampered(&one, &file, |bytes| bytes.fill(0));
+    assert_eq!(open(&empty).unwrap().breaks(), Break::default());
+}
+
+#[test]
+fn a_log_that_is_another_one_refuses_those_who_knew_it() {
+    let (disk, file) = three();
+    let log = open(&disk).unwrap();
+    let whole = Scope { volume: 1, stripe: None };
+    log.fence(whole, 5).unwrap();
+    log.append(&[update(3, 0, Data::Bytes(&[4; 500]))]).unwrap();
+    drop(log);
+    let file = disk.files().into_iter().rfind(|other| *other >= file).unwrap();
+    let disk = tampered(&disk, &file, |bytes| bytes.truncate(bytes.len() - 300));
+    let log = open(&disk).unwrap();
+    assert!(log.append(&[update(0, 0, Data::Bytes(&[2]))]).is_err());
+    assert_eq!(log.fenced(whole), 6);
+    log.fence(whole, 6).unwrap();
+    log.append(&[Update { epoch: 6, ..update(0, 0, Data::Bytes(&[2])) }]).unwrap();
+    assert_eq!(open(&disk.after_power_failure(0)).unwrap().fenced(whole), 6);
+}
+
+#[test]
+fn damage_while_the_log_is_open_is_found_by_the_read() {
+    let (disk, file) = three();
+    let log = open(&disk).unwrap();
     disk.tamper(&file, |bytes| bytes[200] ^= 1);
     let read = log.logged(block(0), Role::Home, 0..10).unwrap_err().to_string();
     assert!(read.contains("record 1"), "{read}");
@@ -383,8 +485,11 @@ fn whatever_fails_what_was_acknowledged_is_there() {
                 };
                 let failed = outcome.is_err();
                 assert!(model.iter().any(fits) || failed && (0..3).all(mixed), "{what}");
+                // What was cut off was never acknowledged.
+                assert_eq!(log.breaks().lost, 0, "{what}");
                 // The log goes on.
-                log.append(&[update(2, 0, Data::Bytes(&[9; 10]))]).unwrap();
+                let epoch = log.fenced(Scope { volume: 1, stripe: None }).max(5);
+                log.append(&[Update { epoch, ..update(2, 0, Data::Bytes(&[9; 10])) }]).unwrap();
                 assert_eq!(seen(&log, 2)[..10], [9; 10]);
             }
         }

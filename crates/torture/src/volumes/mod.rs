@@ -32,7 +32,10 @@ pub const FIRST_SEED_WITH_SNAPSHOTS: u64 = FIRST_SEED + 4000;
 /// From this seed on racks have several nodes, which fail at once.
 pub const FIRST_SEED_WITH_RACKS: u64 = FIRST_SEED + 6000;
 
-/// Nodes of a rack from that seed on: no more than codes of volumes bear losses.
+/// From this seed on the ends of logs rot.
+pub const FIRST_SEED_WITH_ROTTEN_LOGS: u64 = FIRST_SEED + 8000;
+
+/// Nodes of a rack from [`FIRST_SEED_WITH_RACKS`] on: no more than codes of volumes bear losses.
 const RACK_NODES: u32 = 2;
 
 /// How the parities of volumes follow; `None` for the default.
@@ -127,6 +130,9 @@ pub fn add(history: &mut History, dice: &mut Dice, victims: [u32; 2], destructiv
         let loses = destructive && durability != Durability::Node && dice.percent(50);
         fail_together(history, dice, &rack, loses);
     }
+    if history.seed >= FIRST_SEED_WITH_ROTTEN_LOGS {
+        rot_logs(history);
+    }
     // Objects are tortured by other seeds.
     history.writers.truncate(if dice.percent(50) { 1 } else { 4 });
     let first_user = history.writers.len() as u64;
@@ -161,7 +167,10 @@ fn spare(
     }
     let kept = |(_, fault): &(u64, Fault)| {
         let hosts = match fault {
-            Fault::Rot { node, .. } | Fault::Unreadable { node, .. } | Fault::LoseDisk { node, .. } => {
+            Fault::Rot { node, .. }
+            | Fault::RotLog { node, .. }
+            | Fault::Unreadable { node, .. }
+            | Fault::LoseDisk { node, .. } => {
                 return lost.contains(node);
             }
             Fault::LoseName { node, .. } => return dead.contains(node),
@@ -213,6 +222,22 @@ fn fail_together(history: &mut History, dice: &mut Dice, rack: &BTreeSet<u32>, l
             };
             history.faults.push((at, fault));
         }
+    }
+}
+
+/// What would spoil a block spoils the end of its node's log. No node loses power: where a crash cuts off another log of the same block at
+/// the same time, nobody can tell which of the two lacks something.
+fn rot_logs(history: &mut History) {
+    for (_, fault) in &mut history.faults {
+        *fault = match *fault {
+            Fault::Rot { node, pick } | Fault::Unreadable { node, pick } => {
+                Fault::RotLog { node, pick, down_ms: pick % 3000 }
+            }
+            Fault::Power { host: Host::Node(node), down_ms, .. } => {
+                Fault::Kill { host: Host::Node(node), down_ms }
+            }
+            other => other,
+        };
     }
 }
 

@@ -46,6 +46,9 @@ pub struct Register {
     pub cluster: Option<ClusterId>,
     /// The id of the folder.
     pub folder: FolderId,
+    /// The id of the log in it, if that was damaged ([`FolderId::log`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<FolderId>,
     /// The last point of the metadata's history that is recorded in the folder.
     pub seen: Option<Seen>,
     /// How many blocks it holds.

@@ -82,6 +82,9 @@ pub struct FenceVolume {
     pub stripe: Option<StripeId>,
     /// The oldest epoch that is accepted.
     pub epoch: u64,
+    /// The log that the node had, as far as the caller knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<FolderId>,
 }
 
 /// The answer to [`FenceVolume`].
@@ -89,8 +92,11 @@ pub struct FenceVolume {
 pub struct FencedVolume {
     /// The newest epoch that was fenced here before; 0 if none was. If it is newer than what was asked for, it stays.
     pub before: u64,
-    /// The folder that the log is in: another one is another log.
+    /// The log: the folder that it is in, or its id since it was damaged ([`FolderId::log`]).
     pub folder: FolderId,
+    /// Whether it is the log that the caller knows, except that what came last may be missing in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continues: bool,
 }
 
 /// What a log holds of one block.
@@ -143,7 +149,7 @@ pub struct FreezeUpdates {
     /// there. May be shorter than `blocks`.
     #[serde(default)]
     pub replicas: Vec<Vec<SocketAddr>>,
-    /// Refuse the call if the log is in another folder.
+    /// Refuse the call if the log is another one.
     #[serde(default)]
     pub folder: Option<FolderId>,
     /// For each block its generation, if the answer is to say where its delta is known.
@@ -195,7 +201,7 @@ pub struct ReadUpdates {
     /// Refuse the call unless the newest epoch of the volume that was fenced here is one of these.
     #[serde(default)]
     pub epochs: Option<VolumeEpochs>,
-    /// Refuse the call if the log is in another folder.
+    /// Refuse the call if the log is another one.
     #[serde(default)]
     pub folder: Option<FolderId>,
     /// Lay the updates over the block of this generation, and answer with the whole part.

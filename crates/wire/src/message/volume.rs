@@ -238,7 +238,7 @@ pub struct VolumeStripe {
     /// For each data block the nodes that log its updates, all of them before a write is acknowledged. The block's home
     /// is the first, unless it is gone.
     pub logs: Vec<Vec<NodeId>>,
-    /// The folders in which these nodes log: another one is another log.
+    /// The logs of these nodes: their folders, or ids of logs that were damaged ([`FolderId::log`]).
     #[serde(default)]
     pub folders: BTreeMap<NodeId, FolderId>,
     /// For each block a ticket for each node that logs its updates, in order, and last for its home: to log updates there
