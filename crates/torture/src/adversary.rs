@@ -204,7 +204,8 @@ impl Adversary {
         self.say(sim, format!("! {} of node{node}", path.display()));
         disk.tamper(&path, |bytes| {
             let (len, far) = (bytes.len(), (pick >> 20) as usize);
-            let at = if pick % 4 == 0 { far % len.max(1) } else { len.saturating_sub(1 + far % 600) };
+            let at =
+                if pick.is_multiple_of(4) { far % len.max(1) } else { len.saturating_sub(1 + far % 600) };
             match bytes.get_mut(at) {
                 Some(byte) if pick % 4 < 2 => *byte ^= 1 << (pick % 8),
                 _ => bytes.truncate(len.saturating_sub(1 + far % 63)),
