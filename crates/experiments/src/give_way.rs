@@ -213,8 +213,9 @@ async fn one_by_one(client: &Client, wanted: Repair, pause: Duration) -> Result<
     let mut events = client.repair_by(Repair { per_node: 1, ..wanted }).await?;
     let (mut id, mut repaired) = (None, 0);
     loop {
-        match tokio::time::timeout(SILENT, events.next()).await {
-            Ok(event) => match event?.ok_or_else(|| ExperimentError::invalid("job", "a report", "none"))? {
+        // Silence: nothing had begun.
+        if let Ok(event) = tokio::time::timeout(SILENT, events.next()).await {
+            match event?.ok_or_else(|| ExperimentError::invalid("job", "a report", "none"))? {
                 JobEvent::Began(job) => id = Some(job.id),
                 JobEvent::Progress { done, .. } if done > repaired => {
                     repaired = done;
@@ -226,9 +227,7 @@ async fn one_by_one(client: &Client, wanted: Repair, pause: Duration) -> Result<
                     let failed = report.failed.join("; ");
                     return Err(ExperimentError::invalid(report.kind, "everything done", failed));
                 }
-            },
-            // Nothing had begun.
-            Err(_) => {}
+            }
         }
         // A job that has ended refuses, and says so itself.
         if let Some(id) = id {

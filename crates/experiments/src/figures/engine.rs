@@ -56,7 +56,13 @@ pub async fn run(
             site = Site::up(scene, &spec) => Some(site?),
         };
         if let Some(mut site) = site {
-            let all = play(&mut site, scene, &spec, experiment, settings, found, &mut played, &mut progress);
+            let all = async {
+                store(&mut site, scene, &mut progress).await?;
+                let cases =
+                    best_settings(&mut site, scene, &spec, experiment, found, &mut played, &mut progress)
+                        .await?;
+                repeat(&mut site, scene, &spec, &cases, settings, &mut played, &mut progress).await
+            };
             let ended = tokio::select! {
                 ended = all => Some(ended),
                 () = stop.cancelled() => None,
@@ -116,34 +122,11 @@ fn tried_at(cases: &[Case], number: usize) -> Option<usize> {
     (number..cases.len()).find(same).or_else(|| (0..number).rev().find(same))
 }
 
-async fn play(
-    site: &mut Site,
-    scene: &Scene,
-    spec: &Spec,
-    experiment: &Experiment,
-    settings: Settings,
-    found: &mut Found,
-    played: &mut Played,
-    progress: &mut Progress<'_>,
-) -> Result<()> {
-    for case in &scene.cases {
-        if let Some(wanted) = wanted(case) {
-            progress.tell(format!("storing {} in blocks of {} bytes", wanted.code, wanted.block_bytes));
-            site.object(&wanted).await?;
-        }
-    }
-    let cases = best_settings(site, scene, spec, experiment, found, played, progress).await?;
-    for (case, row) in cases.iter().zip(&mut played.rows) {
-        row.slice_bytes = single::slice_bytes(case.slice);
-    }
-    let most = cases.iter().map(|case| runs(case, settings)).max().unwrap_or(0);
-    for repetition in 0..most {
-        let both = cases.iter().zip(&mut played.rows);
-        for (case, row) in both.filter(|(case, _)| repetition < runs(case, settings)) {
-            progress.tell(format!("{}, {}", case.series, case.x));
-            row.samples.push(sample(site, scene, spec, case, repetition).await?);
-            progress.done += 1;
-        }
+/// Stores the objects of all cases.
+async fn store(site: &mut Site, scene: &Scene, progress: &mut Progress<'_>) -> Result<()> {
+    for wanted in scene.cases.iter().filter_map(wanted) {
+        progress.tell(format!("storing {} in blocks of {} bytes", wanted.code, wanted.block_bytes));
+        site.object(&wanted).await?;
     }
     Ok(())
 }
@@ -200,6 +183,31 @@ async fn best_settings(
         }
     }
     Ok(cases)
+}
+
+/// Measures these cases of a scene in turns, as often as they are repeated.
+async fn repeat(
+    site: &mut Site,
+    scene: &Scene,
+    spec: &Spec,
+    cases: &[Case],
+    settings: Settings,
+    played: &mut Played,
+    progress: &mut Progress<'_>,
+) -> Result<()> {
+    for (case, row) in cases.iter().zip(&mut played.rows) {
+        row.slice_bytes = single::slice_bytes(case.slice);
+    }
+    let most = cases.iter().map(|case| runs(case, settings)).max().unwrap_or(0);
+    for repetition in 0..most {
+        let both = cases.iter().zip(&mut played.rows);
+        for (case, row) in both.filter(|(case, _)| repetition < runs(case, settings)) {
+            progress.tell(format!("{}, {}", case.series, case.x));
+            row.samples.push(sample(site, scene, spec, case, repetition).await?);
+            progress.done += 1;
+        }
+    }
+    Ok(())
 }
 
 async fn sample(
