@@ -132,6 +132,9 @@ async fn what_has_been_dirty_for_long_is_committed() {
     disk.check().await;
 }
 
+/// Changes the bytes of a file.
+type Damage = fn(&mut Vec<u8>);
+
 /// Two writes to the first block, which are the last records of its home's log, with 5120 and 2112 bytes.
 async fn write_last(disk: &mut Disk) {
     disk.write(1000, 5000).await;
@@ -145,7 +148,7 @@ async fn damage_in_the_log_of_a_home_takes_nothing_that_was_acknowledged() {
     let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
     disk.write(0, SIZE).await;
     let first = stripe_name(disk.volume.info(), 0);
-    let damages: [(&str, fn(&mut Vec<u8>)); 5] = [
+    let damages: [(&str, Damage); 5] = [
         ("a byte of the last record", |log| {
             let at = log.len() - 100;
             log[at] ^= 1;
