@@ -288,7 +288,8 @@ fn a_log_whose_end_was_damaged_or_cut_off_goes_on_as_another_one() {
     let whole = open(&disk.after_power_failure(0)).unwrap();
     assert_eq!((blocks(&whole), whole.breaks()), (vec![0, 1, 2], Break::default()));
     let len = 64 + 3 * 576;
-    let changes: [(&str, &dyn Fn(&mut Vec<u8>)); 5] = [
+    type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let changes: [(&str, Change<'_>); 5] = [
         ("a byte of the head of the last record", &|bytes| bytes[len - 576 + 9] ^= 1),
         ("a byte of its content", &|bytes| bytes[len - 100] ^= 0x80),
         ("cut", &|bytes| bytes.truncate(len - 300)),
