@@ -166,3 +166,53 @@ async fn homes_are_lost_while_commits_are_under_way_and_take_nothing() {
         cluster.start_node(node).await;
     }
 }
+
+/// No write hole: a home is gone for good, and the coordinator starts again, while several blocks of each stripe are updated
+/// and committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_home_is_lost_for_good_and_the_coordinator_restarts_amid_a_commit() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    let first = stripe_name(disk.volume.info(), 0);
+    for turn in 0..12u8 {
+        write_everywhere(&mut disk).await;
+        let home = cluster.home(&first, 0, turn % 3).await;
+        let client = cluster.client().await;
+        // Its call may end with the coordinator.
+        let committing = tokio::spawn(async move { client.commit_volume("disk", None).await.is_ok() });
+        tokio::time::sleep(Duration::from_millis(7 * u64::from(turn))).await;
+        match turn % 2 {
+            0 => {
+                cluster.kill(home).await;
+                cluster.restart_coordinator().await;
+            }
+            _ => {
+                cluster.restart_coordinator().await;
+                cluster.kill(home).await;
+            }
+        }
+        disk.check().await;
+        println!("turn {turn}: the commit was answered: {}", committing.await.unwrap());
+        disk.write(u64::from(turn % 3) * BLOCK + 2000, 500).await;
+        disk.check().await;
+        cluster.until_state(home, NodeState::Dead).await;
+        let client = cluster.client().await;
+        let repair = client.repair(RepairTarget::Node(NodeId(home)), Method::Pipeline, None).await.unwrap();
+        let report = cluster.finish(repair).await;
+        assert!(report.failed.is_empty(), "{report:?}");
+        cluster.replace_dead_node(home).await;
+        disk.check().await;
+    }
+    let client = cluster.client().await;
+    cluster
+        .until_async("a commit of all", || async { commit(&client, "optimal").await.left.is_empty() })
+        .await;
+    disk.check().await;
+    // Parity is right: each node is done without.
+    for node in 0..8 {
+        cluster.kill(node).await;
+        disk.check().await;
+        cluster.start_node(node).await;
+    }
+}
