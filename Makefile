@@ -1,7 +1,7 @@
 # make demo   builds, runs a 20-node cluster, loses nodes, reads, recovers, prints a table
 # make test   passes every test; says at the end what this machine lacks
-# make torture  plays 14,000 histories of the tortured cluster, 4,000 of them with volumes, of which 2,000 have
-#               schemes, snapshots and racks that fail as a whole
+# make torture  plays 15,000 histories of the tortured cluster, 5,000 of them with volumes, of which 3,000 have
+#               schemes, snapshots and racks that fail as a whole, and 1,000 logs that rot
 # make test-hdfs  passes all tests beside a stock HDFS, of both releases (or of HDFS_VERSION), fetched from Maven Central; with
 #                 ROUNDS=3 three times in a row, with SOAK=30 then 30 minutes of kills and returns (scripts/hdfs-test.sh)
 # make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend, and
