@@ -47,14 +47,13 @@ enum Kind {
 
 impl Kind {
     fn of(head: &Parts) -> Self {
-        let query = tags::parse(head.uri.query().unwrap_or_default()).unwrap_or_default();
         match head.method {
             Method::POST if is_form(&head.headers) => Self::Form,
             Method::POST => Self::Document,
             Method::PUT => {
                 let is_bucket = head.uri.path().trim_matches('/').split_once('/').is_none();
                 let about = ["acl", "legal-hold", "retention", "tagging"];
-                let is_setting = query.iter().any(|(name, _)| about.contains(&name.as_str()));
+                let is_setting = query(head).iter().any(|(name, _)| about.contains(&name.as_str()));
                 if is_bucket || is_setting { Self::Document } else { Self::Stream }
             }
             _ => Self::Stream,
@@ -70,6 +69,11 @@ impl Kind {
     }
 }
 
+/// The parameters of a request; none, if they cannot be decoded.
+fn query(head: &Parts) -> Vec<(String, String)> {
+    tags::parse(head.uri.query().unwrap_or_default()).unwrap_or_default()
+}
+
 fn is_form(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default();
@@ -81,8 +85,7 @@ fn is_signed(head: &Parts) -> bool {
     let mut authorizations = head.headers.get_all(header::AUTHORIZATION).iter();
     let one =
         matches!((authorizations.next(), authorizations.next()), (Some(one), None) if one.to_str().is_ok());
-    let query = tags::parse(head.uri.query().unwrap_or_default()).unwrap_or_default();
-    one || query.iter().any(|(name, _)| name == "X-Amz-Signature" || name == "Signature")
+    one || query(head).iter().any(|(name, _)| name == "X-Amz-Signature" || name == "Signature")
 }
 
 /// The body for the library, and the memory that it takes. A form, and a document that nobody has signed, is read here.
