@@ -60,6 +60,15 @@ impl Disk {
         self.check_as(&self.volume).await;
     }
 
+    /// Each of the nodes is done without.
+    pub async fn check_without_each(&self, cluster: &mut Cluster, nodes: u32) {
+        for node in 0..nodes {
+            cluster.kill(node).await;
+            self.check().await;
+            cluster.start_node(node).await;
+        }
+    }
+
     async fn check_as(&self, volume: &Volume) {
         let got = volume.read(0, SIZE).await.unwrap();
         let wrong = got.iter().zip(&self.model).position(|(got, right)| got != right);
@@ -106,11 +115,7 @@ async fn what_was_written_last_is_read_before_and_after_commits() {
     assert!(commit(&cluster).await > 0);
     disk.check().await;
     // Parity is right: each node is done without.
-    for node in 0..7 {
-        cluster.kill(node).await;
-        disk.check().await;
-        cluster.start_node(node).await;
-    }
+    disk.check_without_each(&mut cluster, 7).await;
     disk.volume.close().await.unwrap();
 }
 
@@ -248,11 +253,7 @@ async fn parity_nodes_know_deltas_if_that_is_the_scheme() {
     settle(&cluster).await;
     disk.check().await;
     // Parity is right: each node is done without.
-    for node in 0..9 {
-        cluster.kill(node).await;
-        disk.check().await;
-        cluster.start_node(node).await;
-    }
+    disk.check_without_each(&mut cluster, 9).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -681,9 +682,5 @@ async fn a_node_may_die_at_any_moment_of_writes_and_commits() {
     let report = cluster.finish(scrub).await;
     assert!(report.bad.is_empty() && report.failed.is_empty(), "{report:?}");
     // Parity is right: each node is done without. Two at once could be all that log a block.
-    for node in 0..7 {
-        cluster.kill(node).await;
-        disk.check().await;
-        cluster.start_node(node).await;
-    }
+    disk.check_without_each(&mut cluster, 7).await;
 }
