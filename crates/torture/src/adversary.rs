@@ -195,7 +195,7 @@ impl Adversary {
         }
     }
 
-    /// Changes a byte of the newest file of a node's log, or cuts it within the last record: a cut between two records shows nowhere.
+    /// Changes a byte of the newest file of a node's log, or cuts it: within a record or, as these begin at multiples of 64 bytes, between two.
     fn rot_log(&self, sim: &Sim<'_>, node: u32, pick: u64) {
         let Some(machine) = self.stage.machine(Host::Node(node)) else { return };
         let disk = machine.disk.disk();
@@ -208,7 +208,8 @@ impl Adversary {
                 if pick.is_multiple_of(4) { far % len.max(1) } else { len.saturating_sub(1 + far % 600) };
             match bytes.get_mut(at) {
                 Some(byte) if pick % 4 < 2 => *byte ^= 1 << (pick % 8),
-                _ => bytes.truncate(len.saturating_sub(1 + far % 63)),
+                _ if pick % 4 == 2 => bytes.truncate(len.saturating_sub(1 + far % 63)),
+                _ => bytes.truncate(len.saturating_sub(far % 3000).next_multiple_of(64).min(len)),
             }
         });
     }

@@ -272,11 +272,7 @@ impl Map {
         let before = self.lock().failed.get(&index).copied();
         let failed = failed.max(before);
         let ask = MapVolume { volume, first: index, count: 1, writer, failed, own: Some(own) };
-        let map = self.client.call_patiently(|mut c| {
-            let ask = ask.clone();
-            async move { c.volumes.map_volume(ask).await }
-        });
-        let VolumeMap { taken, size, stripes, nodes } = map.await?;
+        let VolumeMap { taken, size, stripes, nodes } = self.told(ask).await?;
         self.size.store(size, Relaxed);
         let nodes = Arc::new(self.client.told(nodes));
         let found = stripes.into_iter().find(|stripe| stripe.index == index);
@@ -298,6 +294,22 @@ impl Map {
         }
         drop(known);
         Ok(mapped)
+    }
+
+    /// The stripe as the coordinator has it now. Nothing is kept of that, and no logs are moved for the writer.
+    pub async fn now(&self, index: u64) -> Result<Option<VolumeStripe>, ClientError> {
+        let (volume, count) = (self.volume, 1);
+        let ask = MapVolume { volume, first: index, count, writer: None, failed: None, own: None };
+        let told = self.told(ask).await?;
+        Ok(told.stripes.into_iter().find(|stripe| stripe.index == index))
+    }
+
+    async fn told(&self, ask: MapVolume) -> Result<VolumeMap, ClientError> {
+        let told = self.client.call_patiently(|mut c| {
+            let ask = ask.clone();
+            async move { c.volumes.map_volume(ask).await }
+        });
+        told.await
     }
 
     /// A node did not answer.

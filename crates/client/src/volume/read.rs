@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_store::{Generation, Logged};
 use kintsu_wire::ambient::{FixedFault, is_back};
-use kintsu_wire::message::{ReadUpdates, StripeInfo, UpdatedBytes, UpdatesOf};
+use kintsu_wire::message::{ReadUpdates, StripeInfo, UpdatedBytes, UpdatesOf, VolumeStripe};
 use tonic::{Code, Status};
 
 use super::Shared;
@@ -152,10 +152,10 @@ async fn confirmed(
 
 /// Whether the coordinator still has the nodes of this map: then it had them while they were read.
 async fn is_current(shared: &Arc<Shared>, mapped: &Arc<Mapped>, part: Part) -> bool {
-    match shared.map.renew(part.index, mapped, None).await {
+    match shared.map.now(part.index).await {
         Ok(Some(now)) => {
-            let what = |stripe: &Mapped| (stripe.stripe.stripe.id, stripe.stripe.epoch);
-            what(&now) == what(mapped) && now.stripe.logs == mapped.stripe.logs
+            let what = |stripe: &VolumeStripe| (stripe.stripe.id, stripe.epoch);
+            what(&now) == what(&mapped.stripe) && now.logs == mapped.stripe.logs
         }
         _ => false,
     }

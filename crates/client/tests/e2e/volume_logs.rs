@@ -5,7 +5,7 @@ use std::time::Duration;
 use kintsu_client::VolumeAccess;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
-use kintsu_wire::message::{Durability, NodeState, RepairTarget, StripeInfo, VolumeInfo};
+use kintsu_wire::message::{CauseKind, Durability, NodeState, RepairTarget, StripeInfo, VolumeInfo};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, RS};
@@ -148,12 +148,13 @@ async fn damage_in_the_log_of_a_home_takes_nothing_that_was_acknowledged() {
     let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
     disk.write(0, SIZE).await;
     let first = stripe_name(disk.volume.info(), 0);
-    let damages: [(&str, Damage); 5] = [
+    let damages: [(&str, Damage); 6] = [
         ("a byte of the last record", |log| {
             let at = log.len() - 100;
             log[at] ^= 1;
         }),
         ("cut within the last record", |log| log.truncate(log.len() - 300)),
+        ("cut before the last record", |log| log.truncate(log.len() - 2112)),
         ("cut within the record before", |log| log.truncate(log.len() - 2112 - 300)),
         ("a byte of the record before", |log| {
             let at = log.len() - 2112 - 200;
@@ -177,6 +178,10 @@ async fn damage_in_the_log_of_a_home_takes_nothing_that_was_acknowledged() {
         let all = || async { client.commit_volume("disk", None).await.unwrap().left.is_empty() };
         cluster.until_async("a commit of all", all).await;
         disk.check().await;
+        // It has got what it may lack of other blocks too.
+        let causes = || async { client.health(0).await.unwrap().causes };
+        let whole = || async { causes().await.iter().all(|cause| cause.kind != CauseKind::FewLogs) };
+        cluster.until_async("each log is on all of its nodes", whole).await;
         // Block and parity are right: each node is done without.
         disk.check_without_each(&mut cluster, 7).await;
     }

@@ -1,12 +1,15 @@
-//! Full disks during put, encode and repair: a clear error or another node, and nothing half-written.
+//! Full disks during put, encode, repair and writes to volumes: a clear error or another node, and nothing half-written.
 //!
 //! Disks are small tmpfs mounts, which need root; without it these tests say that they are skipped.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
+use std::io::Write as _;
+use std::process::Stdio;
+
 use crate::cluster;
 
-use cluster::{Cluster, Disk, sha256, wait};
+use cluster::{Cluster, Disk, kintsu, sha256, text, wait};
 
 /// A cluster in which the nodes that `small` accepts have disks of `size`; `None` without root.
 fn with_small_disks(nodes: u32, size: &str, small: impl Fn(u32) -> bool) -> Option<(Vec<Disk>, Cluster)> {
@@ -63,7 +66,7 @@ fn encoding_onto_full_disks_fails_clearly_and_the_data_stays() {
     }
     let out = cluster.run(&["encode", "object"]);
     assert!(!out.status.success());
-    let message = cluster::text(&out.stderr);
+    let message = text(&out.stderr);
     assert!(message.contains("full") || message.contains("free") || message.contains("space"), "{message}");
     assert_eq!(cluster.json(&["stat", "object"])["encoded"], false);
     assert_eq!(cluster.get_sha("object"), expected);
@@ -86,11 +89,57 @@ fn a_repair_onto_a_full_disk_fails_clearly_and_changes_nothing() {
     cluster.wait_dead(1);
     let out = cluster.run(&["repair", "--node", "0", "--json"]);
     assert!(!out.status.success());
-    let said = format!("{}{}", cluster::text(&out.stdout), cluster::text(&out.stderr));
+    let said = format!("{}{}", text(&out.stdout), text(&out.stderr));
     assert!(said.contains("full") || said.contains("Full") || said.contains("free"), "{said}");
     assert_eq!(cluster.get_sha("object"), expected);
     assert!(cluster.blocks("object").iter().all(|b| b["node"] != 6));
     cluster.start_agent(0);
     cluster.wait_alive(7);
     cluster.wait_whole();
+}
+
+#[test]
+fn a_write_to_a_volume_on_full_disks_fails_clearly_and_takes_nothing() {
+    let Some((_disks, cluster)) = with_small_disks(6, "4m", |_| true) else { return };
+    cluster.json(&["volume", "create", "disk", "--size", "2MiB", "--code", "rs:n=5,k=3", "--block", "64KiB"]);
+    let write = |fill: u8, offset: usize, len: usize| {
+        let mut command = kintsu();
+        command.args(["volume", "write", "disk", "--take", "--offset", &offset.to_string()]);
+        command.env("KINTSU_COORDINATOR", &cluster.endpoint).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        // It may end before it has read all.
+        let _ = child.stdin.take().unwrap().write_all(&vec![fill; len]);
+        let ended = child.wait_with_output().unwrap();
+        if ended.status.success() { Ok(()) } else { Err(text(&ended.stderr)) }
+    };
+    let read = || {
+        let read = cluster.run(&["volume", "read", "disk"]);
+        assert!(read.status.success(), "{}", text(&read.stderr));
+        read.stdout
+    };
+    let half = 1 << 20;
+    write(1, 0, half).unwrap();
+    let ballast = |id| cluster.node_dir(id).join("ballast");
+    for id in 0..6 {
+        let mut file = std::fs::File::create(ballast(id)).unwrap();
+        while file.write_all(&[0; 4096]).is_ok() {}
+    }
+    // Over what is there, and where nothing is yet.
+    for offset in [0, half] {
+        let message = write(2, offset, 256 << 10).unwrap_err();
+        assert!(["full", "free", "space"].iter().any(|word| message.contains(word)), "{message}");
+    }
+    // What was not acknowledged may be seen, in whole pieces; all else is as it was.
+    let there = read();
+    assert!(there[..256 << 10].iter().all(|byte| [1, 2].contains(byte)));
+    assert!(there[256 << 10..half].iter().all(|byte| *byte == 1));
+    assert!(there[half..].iter().all(|byte| [0, 2].contains(byte)));
+    (0..6).for_each(|id| std::fs::remove_file(ballast(id)).unwrap());
+    wait("room to be known", || write(3, 0, 256 << 10).is_ok());
+    cluster.json(&["volume", "commit", "disk"]);
+    let there = read();
+    assert!(there[..256 << 10].iter().all(|byte| *byte == 3));
+    assert!(there[256 << 10..half].iter().all(|byte| *byte == 1));
+    let scrubbed = cluster.json(&["scrub"]);
+    assert_eq!(scrubbed["bad"].as_array().unwrap().len(), 0, "{scrubbed}");
 }

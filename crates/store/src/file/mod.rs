@@ -153,10 +153,9 @@ impl BlockStore for FileStore {
 
     fn breaks(&self) -> Result<Break, StoreError> {
         let dir = names::log(&self.shared.root);
-        match self.shared.disk.identity(&dir) {
-            Err(none) if none.kind() == ErrorKind::NotFound => Ok(Break::default()),
-            Err(source) => Err(StoreError::io(&dir, source)),
-            Ok(_) => Ok(self.log()?.breaks()),
+        match AppendLog::is_begun(&*self.shared.disk, &dir)? {
+            false => Ok(Break::default()),
+            true => Ok(self.log()?.breaks()),
         }
     }
 

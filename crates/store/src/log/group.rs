@@ -170,6 +170,7 @@ impl State {
         }
         self.segments.entry(segment).or_default().bytes = tail.at;
         self.durable = batch.last().map_or(self.durable, |(record, _)| record.number);
+        self.end.note(self.durable);
         self.tail = Some(tail);
     }
 

@@ -24,6 +24,7 @@
 //! them is needed.
 
 mod delta;
+mod end;
 mod extents;
 mod fences;
 mod group;
@@ -34,6 +35,7 @@ mod recover;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::ErrorKind;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -43,6 +45,7 @@ use kintsu_dag::BlockId;
 use crate::disk::{Disk, DiskFile};
 use crate::{Generation, StoreError};
 pub use delta::FrozenDelta;
+use end::End;
 use extents::Extents;
 use fences::Fences;
 pub use fences::Scope;
@@ -143,6 +146,8 @@ struct State {
     writing: bool,
     /// The file that is appended to; taken out while somebody writes.
     tail: Option<Tail>,
+    /// Where the newest durable record is noted.
+    end: End,
     /// By number. Files that hold something that is needed, and newer ones.
     segments: BTreeMap<u64, Segment>,
     blocks: HashMap<Key, Held>,
@@ -260,6 +265,15 @@ impl AppendLog {
     pub fn is_settled(&self, block: BlockId, role: Role) -> bool {
         let state = self.state();
         state.blocks.get(&(block, role)).is_none_or(|held| held.cut.is_none() && held.found.is_none())
+    }
+
+    /// Whether there is a log in `dir`, or was.
+    pub(crate) fn is_begun(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
+        match disk.identity(dir) {
+            Err(none) if none.kind() == ErrorKind::NotFound => Ok(End::noted(disk, dir) > 0),
+            Err(source) => Err(StoreError::io(dir, source)),
+            Ok(_) => Ok(true),
+        }
     }
 
     /// Since when it may lack something.

@@ -6,7 +6,8 @@
 //! acknowledged one that rotted. Both break the log off (see [`Break`]): it goes on as another one, so that nobody takes it for
 //! complete before it has got what it may lack from another node.
 //!
-//! A file that ends with a whole record tells of nothing behind it. Zeros behind it are room that a file system gave.
+//! A file that ends with a whole record tells of nothing behind it; the note beside the log does ([`End`]). A log that ends before what
+//! was noted breaks off too. Zeros behind the last record are room that a file system gave.
 //!
 //! Nothing is written for a break before the next append: a start before that finds the same bytes, and the same break. Files before
 //! a break with damage inside are kept under names that end in `.bad`, and not read again.
@@ -14,6 +15,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::end::End;
 use super::record::{self, ALIGN};
 use super::{Break, State};
 use crate::StoreError;
@@ -52,9 +54,17 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<State, StoreError> 
     };
     // A commit may have taken them before the start.
     state.blocks.values_mut().for_each(|held| held.found = Some(held.newest));
-    if damage != Damage::None {
-        state.break_off(damage == Damage::Inside);
+    let noted = End::noted(disk, dir);
+    let is_short = state.durable < noted;
+    if is_short {
+        // The numbers of what is missing are not used again.
+        state.next = state.next.max(noted + 1);
     }
+    if is_short || damage != Damage::None {
+        // Without any record nothing of it is left to go on with.
+        state.break_off(damage == Damage::Inside || (is_short && state.durable == 0));
+    }
+    state.end = End::begin(disk, dir, noted.max(state.durable));
     Ok(state)
 }
 

@@ -246,6 +246,11 @@ fn three() -> (SimDisk, PathBuf) {
     (disk, file)
 }
 
+/// The file of the log that was begun last.
+fn newest(disk: &SimDisk) -> PathBuf {
+    disk.files().into_iter().rfind(|path| path.starts_with(dir())).unwrap()
+}
+
 fn tampered(disk: &SimDisk, file: &Path, change: impl FnOnce(&mut Vec<u8>)) -> SimDisk {
     let copy = disk.after_power_failure(0);
     copy.tamper(file, change);
@@ -312,7 +317,7 @@ fn a_log_whose_end_was_damaged_or_cut_off_goes_on_as_another_one() {
         whole.push(7);
         assert_eq!((log.breaks(), blocks(&log)), (broken, whole.clone()), "{what}");
         // The next damage makes it another one again, also of the first record since.
-        let last = disk.files().into_iter().next_back().unwrap();
+        let last = newest(&disk);
         let again = tampered(&disk, &last, |bytes| *bytes.last_mut().unwrap() = 1);
         assert_eq!(
             open(&again).unwrap().breaks(),
@@ -342,14 +347,60 @@ fn a_log_whose_end_was_damaged_or_cut_off_goes_on_as_another_one() {
 }
 
 #[test]
-fn a_log_that_is_another_one_refuses_those_who_knew_it() {
+fn a_log_that_ends_before_a_record_that_was_durable_goes_on_as_another_one() {
+    // What is left of three records when the process was killed, and the log cut between two of them.
+    for (left, len) in [(2, 64 + 2 * 576), (1, 64 + 576), (0, 64), (0, 0)] {
+        let (disk, file) = three();
+        disk.tamper(&file, |bytes| bytes.truncate(len));
+        let log = open(&disk).unwrap();
+        let broken = log.breaks();
+        assert_eq!((broken.at, broken.lost), (4, if left == 0 { 4 } else { 0 }), "{left} left");
+        assert_eq!(blocks(&log), (0..left).collect::<Vec<u8>>());
+        drop(log);
+        let log = open(&disk).unwrap();
+        assert_eq!(log.breaks(), broken, "the same break as long as nothing was logged");
+        assert_eq!(
+            log.append(&[update(7, 0, Data::Bytes(&[7; 100]))]).unwrap(),
+            4,
+            "no number is used twice"
+        );
+        drop(log);
+        assert_eq!(open(&disk).unwrap().breaks(), broken, "what is logged from now on is complete");
+    }
+    // Whole files, and the folder of the log.
     let (disk, file) = three();
+    let log = open(&disk).unwrap();
+    for _ in 0..2 {
+        log.append(&[update(3, 0, Data::Bytes(&[3; SEGMENT as usize]))]).unwrap();
+    }
+    drop(log);
+    assert!(newest(&disk) > file);
+    disk.remove(&newest(&disk)).unwrap();
+    assert_eq!(open(&disk).unwrap().breaks(), Break { at: 6, lost: 0 });
+    let (disk, file) = three();
+    disk.remove(&file).unwrap();
+    assert!(AppendLog::is_begun(&disk, &dir()).unwrap());
+    assert_eq!(open(&disk).unwrap().breaks(), Break { at: 4, lost: 4 });
+    // A note that says less, or nothing, is no proof.
+    let end = dir().with_extension("end");
+    type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let changes: [Change<'_>; 3] = [&|bytes| bytes.clear(), &|bytes| bytes[0] ^= 1, &|bytes| bytes[11] ^= 1];
+    for change in changes {
+        let (disk, _) = three();
+        disk.tamper(&end, change);
+        assert_eq!(open(&disk).unwrap().breaks(), Break::default());
+    }
+}
+
+#[test]
+fn a_log_that_is_another_one_refuses_those_who_knew_it() {
+    let (disk, _) = three();
     let log = open(&disk).unwrap();
     let whole = Scope { volume: 1, stripe: None };
     log.fence(whole, 5).unwrap();
     log.append(&[update(3, 0, Data::Bytes(&[4; 500]))]).unwrap();
     drop(log);
-    let file = disk.files().into_iter().rfind(|other| *other >= file).unwrap();
+    let file = newest(&disk);
     let disk = tampered(&disk, &file, |bytes| bytes.truncate(bytes.len() - 300));
     let log = open(&disk).unwrap();
     assert!(log.append(&[update(0, 0, Data::Bytes(&[2]))]).is_err());
