@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_wire::message::{BadBlock, BlockRef, Fault, Label};
+use kintsu_wire::message::{BadBlock, BlockRef, Fault, FaultKind, Label};
 
 use super::run::ReadyPlan;
 use super::shown::Showing;
@@ -70,7 +70,7 @@ async fn in_rounds(
             rounds.ended(stripe.repair(blocks, &order).await);
         }
         let mut outcome = rounds.end();
-        sum.failed = outcome.failed.take();
+        (sum.failed, sum.cut_off) = (outcome.failed.take(), outcome.cut_off);
         wanted.retain(|index| !outcome.repaired.contains(index));
         sum.add(outcome);
         if sum.failed.is_none() {
@@ -161,6 +161,7 @@ impl StripeInRepair<'_> {
                 // The earlier fault is the reason that nothing is left to try, so the message names it too.
                 (Err(error), Some(fault)) => {
                     outcome.failed = Some(self.describe(&format!("{error}; after {fault}")));
+                    outcome.cut_off = matches!(fault.kind, FaultKind::Lost | FaultKind::Stalled);
                     return Ok(());
                 }
             };
@@ -337,7 +338,7 @@ mod tests {
     use super::*;
     use crate::driver::{Source, start_repairs};
     use crate::handlers::tests::{cluster, put, silence};
-    use kintsu_wire::message::{DiskUsage, FaultKind, JobEvent, JobReport};
+    use kintsu_wire::message::{DiskUsage, JobEvent, JobReport};
     use tokio::sync::mpsc;
 
     /// One stripe of rs:n=4,k=2 on five nodes: the homes of its blocks, and the node without one.

@@ -16,7 +16,7 @@ use kintsu_wire::message::{
 };
 
 use super::upgrade::check_volumes;
-use super::volume_relog::relog;
+use super::volume_relog::{How, relog};
 use super::volumes::{failed, is_due, record, within};
 use crate::claims::{Barred, Writing};
 use crate::cluster::{Cluster, unknown_node};
@@ -89,7 +89,7 @@ pub async fn commit_held(
         })
     };
     if away(&logs) || is_due(cluster, volume, &logs, None).await? {
-        let relogged = relog(cluster, volume, index, &[]).await?;
+        let relogged = relog(cluster, volume, index, &[], How::Move).await?;
         logs = relogged.to.clone();
         record(cluster, relogged).await?;
     }

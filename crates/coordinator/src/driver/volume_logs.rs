@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::guard::guarded;
 use super::turns::MOVES_AT_ONCE;
 use super::upgrade::check_volumes;
-use super::volume_relog::{relog, relog_or_abandon};
+use super::volume_relog::{How, relog};
 use super::volumes::{has_log, record};
 use crate::cluster::Cluster;
 use crate::engine::health::LogFacts;
@@ -122,7 +122,7 @@ async fn move_log(
     if again.due.first() != Some(&(index, stripe)) {
         return Ok(false);
     }
-    let relogged = relog(cluster, volume, index, &[]).await?;
+    let relogged = relog(cluster, volume, index, &[], How::Move).await?;
     record(cluster, relogged).await?;
     Ok(true)
 }
@@ -153,7 +153,7 @@ pub async fn lost_logs(cluster: &Arc<Cluster>, volume: &VolumeRecord, abandon: b
             lost.extend(logs);
             if abandon && lost.len() > before {
                 let _turn = cluster.turns.of(StripeId(row.stripe)).await;
-                let relogged = relog_or_abandon(cluster, id, index, &[], true).await?;
+                let relogged = relog(cluster, id, index, &[], How::Abandon).await?;
                 record(cluster, relogged).await?;
                 tracing::warn!(
                     "{} logs of stripe {index} of volume {id:016x} are abandoned",

@@ -30,6 +30,17 @@ use crate::meta::{Meta, StripeLogs, VolumeRecord};
 /// What is copied at once of a log.
 const PIECE_BYTES: u64 = 1 << 20;
 
+/// How far a change of logs goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Nodes get what they are to log from now on. What others keep is left as it is: each has all that was acknowledged.
+    Move,
+    /// Also what others keep is made the same everywhere. A user may have seen a write that only one of them has.
+    Align,
+    /// Also a log that is on no node that answers begins empty elsewhere.
+    Abandon,
+}
+
 /// Makes the logs of a stripe complete on nodes that answer, as if `landings` had happened: there blocks have new homes. The
 /// caller has the turn, and records it ([`record`](super::volumes::record), or with the landings).
 ///
@@ -40,20 +51,7 @@ pub async fn relog(
     volume: u64,
     index: u64,
     landings: &[Landing],
-) -> Result<Relogged> {
-    relog_or_abandon(cluster, volume, index, landings, false).await
-}
-
-/// The same; with `abandon` a log that is on no node that answers begins empty elsewhere.
-///
-/// # Errors
-/// As [`relog`].
-pub async fn relog_or_abandon(
-    cluster: &Arc<Cluster>,
-    volume: u64,
-    index: u64,
-    landings: &[Landing],
-    abandon: bool,
+    how: How,
 ) -> Result<Relogged> {
     check_volumes(cluster)?;
     let look = move |meta: &Meta| {
@@ -69,7 +67,9 @@ pub async fn relog_or_abandon(
     let fenced = record.fenced();
     let epoch = if fenced > from.epoch { fenced } else { from.epoch + 1 };
     // What only a log has was acknowledged, unless the scheme waits for the parities: then nothing is lost with it.
-    let abandon = abandon || record.scheme.row().at_once;
+    let abandon = how == How::Abandon || record.scheme.row().at_once;
+    // The writer that has taken the volume since may have seen what only one of them has.
+    let align = how != How::Move || fenced > from.epoch;
     let mut change = Change {
         cluster,
         volume,
@@ -77,6 +77,7 @@ pub async fn relog_or_abandon(
         taken: fenced,
         newest: fenced.max(from.epoch),
         abandon,
+        align,
         parities: record.scheme.row().old_first,
         folders: &from.folders,
         stripe: &stripe,
@@ -119,6 +120,8 @@ struct Change<'a> {
     newest: u64,
     /// Whether a log that no node has begins empty.
     abandon: bool,
+    /// Whether nodes that go on logging get what they lack.
+    align: bool,
     /// Whether all nodes with parities of a block log for it.
     parities: bool,
     /// The logs of the nodes that log its updates until now, by folder ([`FolderId::log`]).
@@ -307,8 +310,8 @@ impl Change<'_> {
         fenced.ok()
     }
 
-    /// Gives the log of a block to all nodes that have it not, or have it in another role; the others get what of the source's log they
-    /// lack.
+    /// Gives the log of a block to all nodes that have it not, or have it in another role; where logs are aligned, the others get what of
+    /// the source's log they lack.
     async fn copy(
         &self,
         block: BlockIndex,
@@ -321,6 +324,12 @@ impl Change<'_> {
         let home = self.home(block);
         let is_replica = |node: NodeId| home != Some(node);
         let had_replica = |node: NodeId| !self.was_home(block, node);
+        let is_same = |node: NodeId| sound.contains(&node) && is_replica(node) == had_replica(node);
+        let others = nodes.iter().copied().filter(|&node| !is_same(node) || (self.align && node != source));
+        let others: Vec<NodeId> = others.collect();
+        if others.is_empty() {
+            return Ok(());
+        }
         let (volume, epoch) = (self.volume, self.epoch);
         let updates: Vec<LoggedUpdate> = self
             .logged(id, source, had_replica(source))
@@ -336,15 +345,11 @@ impl Change<'_> {
                 delta_of,
             })
             .collect();
-        for &node in nodes {
-            let same = sound.contains(&node) && is_replica(node) == had_replica(node);
-            if node == source && same {
-                continue;
-            }
+        for node in others {
             let mut agent = self.cluster.agent(node)?;
             let replica = is_replica(node);
             let mut lacks = updates.clone();
-            if same {
+            if is_same(node) {
                 let has = self.logged(id, node, replica).await?;
                 lacks.retain(|update| !holds(&has, update));
             } else {

@@ -17,7 +17,7 @@ use tonic::Status;
 
 use super::snapshots::{Ends, part};
 use super::upgrade::check_volumes;
-use super::volume_relog::relog;
+use super::volume_relog::{How, relog};
 use crate::cluster::Cluster;
 use crate::engine::members::Members;
 use crate::error::{CoordinatorError, Result};
@@ -134,12 +134,16 @@ pub async fn is_due(
     failed: Option<u64>,
 ) -> Result<bool> {
     let record = cluster.meta.off(move |meta| Ok(meta.snapshot()?.volume_by_id(volume)?.record)).await?;
-    let refused = failed.is_some_and(|failed| logs.epoch <= failed);
     let members = cluster.members();
     let down = members.down();
     let is_gone = |node: &NodeId| down.contains(node) || !has_log(log(&members, *node), &logs.folders, *node);
     let gone = logs.logs.iter().flatten().any(is_gone);
-    Ok(logs.logs.is_empty() || logs.epoch < record.taken || refused || gone)
+    Ok(logs.logs.is_empty() || logs.epoch < record.taken || was_refused(logs, failed) || gone)
+}
+
+/// Whether the write that failed was one under the present epoch of the stripe.
+fn was_refused(logs: &StripeLogs, failed: Option<u64>) -> bool {
+    failed.is_some_and(|failed| logs.epoch <= failed)
 }
 
 /// Renews the logs of a stripe if that is due; the caller has the turn.
@@ -150,7 +154,8 @@ pub async fn renew(cluster: &Arc<Cluster>, volume: u64, index: u64, failed: Opti
     let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
     let Some((_, logs)) = cluster.meta.off(row).await? else { return Ok(()) };
     if is_due(cluster, volume, &logs, failed).await? {
-        let relogged = relog(cluster, volume, index, &[]).await?;
+        let how = if was_refused(&logs, failed) { How::Align } else { How::Move };
+        let relogged = relog(cluster, volume, index, &[], how).await?;
         record(cluster, relogged).await?;
     }
     Ok(())
@@ -179,7 +184,7 @@ pub async fn carry(
     if landings.is_empty() {
         return Ok(None);
     }
-    let relogged = relog(cluster, volume, index, &landings).await?;
+    let relogged = relog(cluster, volume, index, &landings, How::Move).await?;
     Ok(Some(Changed { relogged, _turn: turn, _moving: moving }))
 }
 

@@ -35,6 +35,8 @@ const LOOK_AHEAD: usize = 64;
 /// How many stripes may overtake one that bears no further loss, and how many times as many for each loss that it
 /// bears.
 const PATIENCE: u64 = 64;
+/// How often a stripe is repaired again, behind all that bear as few losses, because nodes were silent.
+const AGAIN: u32 = 3;
 /// What a stripe has in flight is counted again after each such part of its blocks.
 const STEPS: u64 = 8;
 
@@ -68,6 +70,8 @@ pub struct Outcome {
     pub tally: Tally,
     /// Why some blocks could not be repaired.
     pub failed: Option<String>,
+    /// It failed because nodes were silent, which may live: links may carry too much.
+    pub cut_off: bool,
     /// Blocks that turned out bad on the way.
     pub bad: Vec<BadBlock>,
     /// The nodes that were avoided, with the reasons.
@@ -145,6 +149,8 @@ struct Entry {
     rank: Rank,
     /// It lets no other pass once so many stripes have been started.
     due: u64,
+    /// How often it was repaired in vain because nodes were silent.
+    again: u32,
 }
 
 /// The order of waiting stripes: further losses that it bears, not urgent, number of arrival.
@@ -258,7 +264,6 @@ impl Queue {
             return;
         }
         self.arrived += 1;
-        let patience = PATIENCE.saturating_mul(want.bears.saturating_mul(PATIENCE).saturating_add(1));
         let entry = Entry {
             order: order.clone(),
             watchers: BTreeMap::new(),
@@ -268,10 +273,17 @@ impl Queue {
             loads: want.loads,
             in_flight: Vec::new(),
             rank: (want.bears, !urgent, self.arrived),
-            due: (self.started + self.waiting.len() as u64).saturating_add(patience),
+            due: self.due_after(want.bears),
+            again: 0,
         };
         self.entries.insert(want.stripe, entry);
         self.wait(want.stripe);
+    }
+
+    /// When a stripe that comes now and bears so many losses lets no other pass.
+    fn due_after(&self, bears: u64) -> u64 {
+        let patience = PATIENCE.saturating_mul(bears.saturating_mul(PATIENCE).saturating_add(1));
+        (self.started + self.waiting.len() as u64).saturating_add(patience)
     }
 
     /// A job is to end early: it gets no more pages, and its stripes that have not begun are dropped. Those under
@@ -326,6 +338,10 @@ impl Queue {
             self.parts.entry(*node).and_modify(|parts| *parts -= 1);
         }
         self.parts.retain(|_, parts| *parts > 0);
+        if self.may_do_again(&entry, outcome) {
+            self.again(stripe, entry, outcome);
+            return self.start();
+        }
         let mut commands = Vec::new();
         for (id, (blocks, bytes)) in &entry.watchers {
             let Some(job) = self.jobs.get_mut(id) else { continue };
@@ -344,6 +360,28 @@ impl Queue {
         }
         commands.extend(self.start());
         commands
+    }
+
+    fn may_do_again(&self, entry: &Entry, outcome: &Outcome) -> bool {
+        let wanted = |id| self.jobs.get(id).is_some_and(|job: &RepairJob| !job.result.cancelled);
+        let in_vain = outcome.cut_off && outcome.failed.is_some() && outcome.repaired.is_empty();
+        in_vain && entry.again < AGAIN && entry.late.is_empty() && entry.watchers.keys().all(wanted)
+    }
+
+    /// Has a stripe wait once more, behind the others.
+    fn again(&mut self, stripe: StripeId, entry: Entry, outcome: &Outcome) {
+        for id in entry.watchers.keys() {
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.pay(0, outcome);
+            }
+        }
+        self.arrived += 1;
+        let (bears, patient, _) = entry.rank;
+        let (rank, due) = ((bears, patient, self.arrived), self.due_after(bears));
+        let in_flight = Vec::new();
+        let entry = Entry { running: false, in_flight, rank, due, again: entry.again + 1, ..entry };
+        self.entries.insert(stripe, entry);
+        self.wait(stripe);
     }
 
     /// A running stripe has reached byte `upto` of its `whole` bytes: it has less in flight now.
@@ -521,16 +559,20 @@ impl RepairJob {
     fn hear(&mut self, blocks: &BTreeSet<BlockIndex>, bytes: u64, outcome: &Outcome) {
         self.open -= 1;
         self.done_bytes += bytes;
-        let repaired = outcome.repaired.iter().filter(|b| blocks.contains(b)).count() as u64;
-        self.result.tally.add(&Tally { blocks: repaired, ..outcome.tally.clone() });
-        self.result.bad.extend(outcome.bad.iter().cloned());
-        let room = TOLD.saturating_sub(self.result.around.len());
-        self.result.around.extend(outcome.around.iter().take(room).cloned());
+        self.pay(outcome.repaired.iter().filter(|b| blocks.contains(b)).count() as u64, outcome);
         match &outcome.failed {
             Some(reason) if self.result.failed.len() < TOLD => self.result.failed.push(reason.clone()),
             Some(_) => self.untold += 1,
             None => {}
         }
+    }
+
+    /// What the work on a stripe cost and found; so many blocks of this job were repaired.
+    fn pay(&mut self, blocks: u64, outcome: &Outcome) {
+        self.result.tally.add(&Tally { blocks, ..outcome.tally.clone() });
+        self.result.bad.extend(outcome.bad.iter().cloned());
+        let room = TOLD.saturating_sub(self.result.around.len());
+        self.result.around.extend(outcome.around.iter().take(room).cloned());
     }
 
     fn told(mut self) -> RepairResult {

@@ -73,6 +73,31 @@ fn jobs_for_one_stripe_share_the_work_unless_it_has_begun() {
 }
 
 #[test]
+fn what_fails_because_nodes_are_silent_is_repaired_again_behind_the_others() {
+    let mut queue = queue(1);
+    let (job, _) = queue.add(ORDER, false);
+    let start = |stripe| Command::Start(StripeId(stripe), vec![BlockIndex(0)], ORDER);
+    assert_eq!(queue.page(job, vec![want(1, &[0]), want(2, &[0])], true), [start(1)]);
+    let failed = |cut_off| Outcome { failed: Some("silent".into()), cut_off, ..Outcome::default() };
+    assert_eq!(queue.ended(StripeId(1), &failed(true)), [start(2)]);
+    let commands = queue.ended(StripeId(2), &repaired(&[BlockIndex(0)]));
+    assert_eq!(commands, [Command::Progress(job, 1, 2), start(1)], "the other one is not done");
+    for _ in 1..AGAIN {
+        assert_eq!(queue.ended(StripeId(1), &failed(true)), [start(1)]);
+    }
+    let commands = queue.ended(StripeId(1), &failed(true));
+    let [Command::Progress(..), Command::Finish(_, result)] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!((result.tally.blocks, &result.failed[..]), (1, &["silent".to_owned()][..]));
+    // Not for other reasons, nor for a job that is to end.
+    let (job, _) = queue.add(ORDER, false);
+    queue.page(job, vec![want(3, &[0]), want(4, &[0])], true);
+    assert_eq!(queue.ended(StripeId(3), &failed(false)), [Command::Progress(job, 1, 2), start(4)]);
+    queue.cancel(job);
+    let commands = queue.ended(StripeId(4), &failed(true));
+    assert!(matches!(commands[..], [Command::Progress(..), Command::Finish(..)]), "{commands:?}");
+}
+
+#[test]
 fn an_urgent_job_goes_first_and_an_empty_one_ends_at_once() {
     let mut queue = queue(1);
     let (slow, _) = queue.add(ORDER, false);
