@@ -31,8 +31,6 @@ use crate::workload::{Leg, Played, Player, Scale, Score, Work, workload};
 const WARM: Duration = Duration::from_secs(2);
 /// Connections of users, as the paper has four instances.
 const CLIENTS: usize = 4;
-/// How users' values are stored.
-const REPLICATED: &str = "replication:n=3";
 /// Users' operations are the same in every sample.
 const SEED: u64 = 1;
 /// Tasks of a straggler (ChameleonEC, Exp#11).
@@ -91,6 +89,8 @@ pub struct Load {
     /// A trace of this many operations, which begins with the repair and counts from its first operation to its last.
     /// Without, users begin earlier, stop when the repair has ended, and only what they do meanwhile counts.
     pub trace: Option<u64>,
+    /// How many nodes have each value, if it is not coded.
+    pub copies: u32,
     /// Whether values are stored by the code of the case, and what is damaged of them is repaired too.
     pub coded: bool,
 }
@@ -324,8 +324,8 @@ impl Users {
         for _ in 0..CLIENTS {
             clients.push(site.lab.client().await?);
         }
-        let player =
-            Player::new(clients.clone(), if load.coded { &case.code } else { REPLICATED }, load.tasks);
+        let code = if load.coded { case.code.clone() } else { format!("replication:n={}", load.copies) };
+        let player = Player::new(clients.clone(), &code, load.tasks);
         let started = |part: &&'static str| -> Result<Work> {
             let scale = load.scales.get(part).copied().unwrap_or_default();
             let mut work = workload(part)?.start(scale, SEED);

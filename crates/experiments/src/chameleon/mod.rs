@@ -158,6 +158,7 @@ fn load(parts: &[&'static str]) -> Load {
         scales: parts.iter().map(|part| scale(part)).collect::<BTreeMap<_, _>>(),
         tasks: 8,
         trace: None,
+        copies: 3,
         coded: false,
     }
 }
