@@ -12,7 +12,6 @@ use crate::disk::{Disk, DiskFile};
 const BYTES: usize = 12;
 
 /// Notes which record is the newest durable one.
-#[derive(Default)]
 pub(super) struct End {
     file: Option<Box<dyn DiskFile>>,
 }

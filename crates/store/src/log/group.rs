@@ -51,6 +51,9 @@ impl AppendLog {
             let tail =
                 tail.or_else(|(durable, breaks, fences)| self.begin_file(durable, breaks, &fences, first));
             let written = tail.and_then(|tail| self.write(tail, &bytes));
+            if let (Ok(_), Some((newest, _))) = (&written, batch.last()) {
+                self.end.lock().unwrap_or_else(PoisonError::into_inner).note(newest.number);
+            }
             state = self.state();
             state.writing = false;
             match written {
@@ -170,7 +173,6 @@ impl State {
         }
         self.segments.entry(segment).or_default().bytes = tail.at;
         self.durable = batch.last().map_or(self.durable, |(record, _)| record.number);
-        self.end.note(self.durable);
         self.tail = Some(tail);
     }
 

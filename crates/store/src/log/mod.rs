@@ -127,6 +127,8 @@ pub struct AppendLog {
     dir: PathBuf,
     disk: Arc<dyn Disk>,
     state: Mutex<State>,
+    /// Where the newest durable record is noted; for who writes.
+    end: Mutex<End>,
     synced: Condvar,
     segment_bytes: u64,
 }
@@ -146,8 +148,6 @@ struct State {
     writing: bool,
     /// The file that is appended to; taken out while somebody writes.
     tail: Option<Tail>,
-    /// Where the newest durable record is noted.
-    end: End,
     /// By number. Files that hold something that is needed, and newer ones.
     segments: BTreeMap<u64, Segment>,
     blocks: HashMap<Key, Held>,
@@ -197,8 +197,9 @@ impl AppendLog {
     }
 
     fn with_segments(disk: Arc<dyn Disk>, dir: PathBuf, segment_bytes: u64) -> Result<Self, StoreError> {
-        let state = recover::recover(&*disk, &dir)?;
-        Ok(Self { dir, disk, state: Mutex::new(state), synced: Condvar::new(), segment_bytes })
+        let (state, end) = recover::recover(&*disk, &dir)?;
+        let (state, end) = (Mutex::new(state), Mutex::new(end));
+        Ok(Self { dir, disk, state, end, synced: Condvar::new(), segment_bytes })
     }
 
     /// Appends updates; they are durable when this returns. After a failure or a crash each of them may be there, whole,

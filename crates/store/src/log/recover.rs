@@ -31,7 +31,7 @@ enum Damage {
     Inside,
 }
 
-pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<State, StoreError> {
+pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<(State, End), StoreError> {
     match disk.create_dir(dir) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(StoreError::io(dir, error)),
         _ => {}
@@ -64,8 +64,8 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<State, StoreError> 
         // Without any record nothing of it is left to go on with.
         state.break_off(damage == Damage::Inside || (is_short && state.durable == 0));
     }
-    state.end = End::begin(disk, dir, noted.max(state.durable));
-    Ok(state)
+    let end = End::begin(disk, dir, noted.max(state.durable));
+    Ok((state, end))
 }
 
 /// Takes what counts of these files, oldest first.
