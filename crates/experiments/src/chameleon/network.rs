@@ -92,17 +92,19 @@ fn busy(size: Size) -> Result<Experiment> {
     })
 }
 
+/// A lab for each count, because a wiped node loses the blocks of all objects.
 fn nodes(size: Size) -> Result<Experiment> {
-    let (mut cases, mut xs) = (Vec::new(), Vec::new());
+    let (mut scenes, mut xs) = (Vec::new(), Vec::new());
     // The loss of three nodes must not take a value.
     let load = Load { copies: 4, ..ycsb_a() };
     for nodes in size.some(&[1, 2, 3]) {
         let x = format!("{nodes} lost");
         // As many lost blocks with three nodes as with one would be fewer stripes than nodes.
         let stripes = if size.quick { 12 } else { 24 / nodes as u64 };
-        cases.extend(all().map(|racer| {
+        let cases = all().map(|racer| {
             racer.case(&x, Recovery { nodes, stripes, ..racer.recovery(size, Some(load.clone())) })
-        }));
+        });
+        scenes.push(scene(MEGABITS, cases.collect())?);
         xs.push(x);
     }
     let mut claims = gains(&xs, [None; 3]);
@@ -115,7 +117,7 @@ fn nodes(size: Size) -> Result<Experiment> {
     Ok(Experiment {
         differs: "20 blocks of 1 MiB are lost in all; eight tasks, whose values are replicated four times; the stripes that bear the fewest further losses are repaired first",
         axis: "nodes",
-        scenes: vec![scene(MEGABITS, cases)?],
+        scenes,
         claims,
         ..experiment(
             "chameleon-8",
