@@ -20,6 +20,7 @@ fn main() {
         ("commit_put", "CommitPut", "CommitReply", false),
         ("begin_pack", "BeginPack", "PutTicket", false),
         ("commit_pack", "CommitPack", "PackReply", false),
+        ("find_loose", "FindLoose", "LooseStripes", false),
         ("abort_put", "PutRef", "Done", false),
         ("lookup", "Lookup", "ObjectView", false),
         ("list", "List", "ListPage", false),

@@ -6,7 +6,7 @@
 //! records finished writes; no object's bytes pass through it.
 //!
 //! In order of reading: `client` (the connection), `write` and `write_stripe`, `feed` and `grants` (streams), `read` and `portion`,
-//! `span` and `assemble` (which bytes of which block), `attempt` (one plan run once), `jobs`, `codes`.
+//! `span` and `assemble` (which bytes of which block), `attempt` (one plan run once), `repack`, `jobs`, `codes`.
 //!
 //! Invariants: an object becomes visible whole or not at all; a reader gets each byte once, in order,
 //! verified where it was stored and on the way; memory is bounded by slices in flight, never by the
@@ -35,6 +35,7 @@ mod pack;
 mod portion;
 mod rates;
 mod read;
+mod repack;
 mod settings;
 mod source;
 mod span;
@@ -50,6 +51,7 @@ pub use damage::{Damage, DamagedPart, Health as ObjectHealth, LocatedBlock, Miss
 pub use error::ClientError;
 pub use jobs::Jobs;
 pub use read::{Found, GetOptions, GetReport};
+pub use repack::{RepackOptions, RepackReport};
 pub use source::{FileSource, ReadAt};
 pub use volume::{Extent, Volume, VolumeAccess};
 pub use write::{Finish, PutOptions};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use kintsu_wire::message::{
     Attributes, BeginPack, CommitPack, Encoding, MOST_MEMBERS, MemberEnd, MemberReply, NewMember, ObjectInfo,
-    PackReply, PutTicket,
+    PACK_BYTES, PackReply, PutTicket, SMALL_BYTES, pack_bytes,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -24,30 +24,24 @@ use crate::checksum::Running;
 use crate::write::{Begun, Finish, PutOptions, Writes};
 use crate::{Client, ClientError, ReadAt};
 
-/// Objects up to this many bytes are small.
-const SMALL_BYTES: u64 = 64 << 10;
-
-/// Most bytes of a pack; when its members are removed, the bytes of all but the last stay for so long.
-const PACK_BYTES: u64 = 1 << 20;
-
 /// Most bytes of what is said about the members of a pack, nearly all of which is in the label of each block.
-const SAID_BYTES: usize = 64 << 10;
+pub(crate) const SAID_BYTES: usize = 64 << 10;
 
 /// Most writes of small objects at a time.
 const WRITES: usize = 2;
 
 /// What objects must have in common to share a stripe.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Kind {
-    code: String,
-    block_bytes: Option<u64>,
-    cell_bytes: Option<u32>,
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Kind {
+    pub code: String,
+    pub block_bytes: Option<u64>,
+    pub cell_bytes: Option<u32>,
 }
 
 impl Kind {
     /// Most bytes of a pack: it has one stripe.
-    fn most_bytes(&self) -> u64 {
-        self.block_bytes.map_or(PACK_BYTES, |block| block.min(PACK_BYTES))
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.block_bytes.map_or(PACK_BYTES, pack_bytes)
     }
 }
 
@@ -186,7 +180,7 @@ impl Client {
         };
         let mut sum = Running::new();
         sum.update(&bytes);
-        let new = NewMember { name: name.to_owned(), size, replace, attributes };
+        let new = NewMember { name: name.to_owned(), size, replace, attributes, moves: None };
         let end = MemberEnd { checksum: Some(sum.end()), ending, given_up: false };
         let (tell, told) = oneshot::channel();
         progress(0, size);
@@ -237,11 +231,18 @@ impl Client {
         }
     }
 
-    /// Writes a pack; returns what became of each member, and whether the coordinator wants to know how long it took.
-    async fn pack(&self, kind: &Kind, members: &[Small]) -> Result<(Vec<MemberReply>, bool), ClientError> {
+    /// Writes a pack with the bytes of these members, which end as `ends` says when they are written. Returns what became of each
+    /// member, and whether the coordinator wants to know how long it took.
+    pub(crate) async fn pack(
+        &self,
+        kind: &Kind,
+        members: Vec<(NewMember, Bytes)>,
+        ends: impl Fn() -> Vec<MemberEnd>,
+    ) -> Result<(Vec<MemberReply>, bool), ClientError> {
         let Kind { code, block_bytes, cell_bytes } = kind.clone();
-        let new = members.iter().map(|small| small.new.clone()).collect();
-        let begin = BeginPack { code, block_bytes, cell_bytes, members: new };
+        let (members, parts): (Vec<_>, Vec<_>) = members.into_iter().unzip();
+        let count = members.len();
+        let begin = BeginPack { code, block_bytes, cell_bytes, members };
         let ticket = self.call(|mut c| {
             let begin = begin.clone();
             async move { c.objects.begin_pack(begin).await }
@@ -249,31 +250,27 @@ impl Client {
         let ticket: PutTicket = ticket.await?;
         let Begun { put, mut lease, grants, timed } =
             self.begun(ticket, &kind.code, Encoding::Online).await?;
-        let mut bytes = BytesMut::with_capacity(members.iter().map(|small| small.bytes.len()).sum());
-        members.iter().for_each(|small| bytes.extend_from_slice(&small.bytes));
+        let mut bytes = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
         let source: Arc<dyn ReadAt> = Arc::new(bytes.freeze());
         let tell = |_| {};
         let mut writes = Writes::new(put, &tell);
         lease.during(writes.all(&source, grants)).await?;
         loop {
-            let end = |small: &Small| MemberEnd { given_up: small.tell.is_closed(), ..small.end.clone() };
-            let commit = CommitPack {
-                put: writes.number(),
-                stripes: writes.written(),
-                members: members.iter().map(end).collect(),
-            };
+            let commit =
+                CommitPack { put: writes.number(), stripes: writes.written(), members: ends() };
             let reply = self.call_patiently(|mut c| {
                 let commit = commit.clone();
                 async move { c.objects.commit_pack(commit).await }
             });
             let refused = match reply.await? {
-                PackReply::Done(replies) if replies.len() == members.len() => {
+                PackReply::Done(replies) if replies.len() == count => {
                     lease.fulfilled();
                     return Ok((replies, timed));
                 }
                 PackReply::Done(replies) => {
-                    let (expected, got) = (members.len(), replies.len());
-                    return Err(ClientError::Corrupt(format!("expected {expected} answers, got {got}")));
+                    let got = replies.len();
+                    return Err(ClientError::Corrupt(format!("expected {count} answers, got {got}")));
                 }
                 PackReply::Refused(refused) => refused,
             };
@@ -285,7 +282,10 @@ impl Client {
 /// Writes a pack, and tells its members what became of them.
 async fn write_pack(writing: Writing, members: Vec<Small>) {
     let client = writing.client.clone();
-    let turns: Vec<Turn> = match client.pack(&writing.kind, &members).await {
+    let new = members.iter().map(|small| (small.new.clone(), small.bytes.clone())).collect();
+    let end = |small: &Small| MemberEnd { given_up: small.tell.is_closed(), ..small.end.clone() };
+    let ends = || members.iter().map(end).collect();
+    let turns: Vec<Turn> = match client.pack(&writing.kind, new, ends).await {
         Ok((replies, timed)) => {
             let turn = |(reply, small): (MemberReply, &Small)| match reply {
                 MemberReply::Visible(object) => {

@@ -43,6 +43,8 @@ const DELIVERIES: usize = 8;
 pub(crate) struct Portion {
     pub client: Client,
     pub name: String,
+    /// The id of the object.
+    pub object: u64,
     pub code: Arc<dyn Code>,
     pub stripe: StripeInfo,
     /// Position of the stripe in the object.
@@ -84,7 +86,7 @@ impl Portion {
         let mut assembler = Assembler::new(self.stripe.layout, k, self.range.clone());
         let mut fruitless = 0;
         loop {
-            let from = assembler.next();
+            let (from, begun, stripe) = (assembler.next(), self.range.start, self.stripe.id);
             let (view, excused) = self.view()?;
             let Some(span) = self.span(&view, from) else { return Ok(()) };
             let desperate = self.avoid.is_desperate();
@@ -93,7 +95,7 @@ impl Portion {
                 Ok(()) => return Err(self.nothing_came(&span)),
                 Err(Failure::Fault { fault, held_up }) => {
                     self.counters.replanned.fetch_add(1, Relaxed);
-                    let learnt = self.learn(&fault, held_up).await?;
+                    let learnt = self.learn(&fault, held_up).await? || self.stripe.id != stripe;
                     fruitless = if learnt || assembler.next() > from { 0 } else { fruitless + 1 };
                     if fruitless > MAX_FRUITLESS {
                         return Err(fault.into());
@@ -107,6 +109,11 @@ impl Portion {
                     self.refresh(true).await?;
                 }
                 Err(Failure::Error(error)) => return Err(error),
+            }
+            if self.stripe.id != stripe {
+                // The object has moved; what was delivered is not read again.
+                let next = self.range.start + (assembler.next() - begun);
+                assembler = Assembler::new(self.stripe.layout, k, next..self.range.end);
             }
         }
     }
@@ -329,6 +336,16 @@ impl Portion {
                 if self.wanted_generations() != before {
                     self.counters.updated.store(true, Relaxed);
                 }
+                self.avoid.refresh(self.client.told(view.nodes));
+                Ok(())
+            }
+            // A small object that has moved into another stripe has the same bytes there.
+            Some(stripe) if view.object.id == self.object && view.object.stripes == 1 => {
+                let shifted = |at: u64| at.checked_sub(self.stripe.before)?.checked_add(stripe.before);
+                let range = shifted(self.range.start).zip(shifted(self.range.end));
+                let within = range.filter(|(_, end)| *end <= stripe.layout.data_bytes);
+                let (start, end) = within.ok_or_else(|| self.interrupted())?;
+                (self.range, self.stripe) = (start..end, stripe);
                 self.avoid.refresh(self.client.told(view.nodes));
                 Ok(())
             }

@@ -334,6 +334,7 @@ impl Reader {
         Ok(Some(Portion {
             client: self.client.clone(),
             name: self.object.name.clone(),
+            object: self.object.id,
             code: self.code.clone(),
             stripe: stripe.clone(),
             position: self.position,

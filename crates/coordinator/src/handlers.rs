@@ -20,6 +20,7 @@ pub mod create_volume;
 pub mod encode;
 pub mod felt;
 pub mod find_code;
+pub mod find_loose;
 pub mod finish_rebuild;
 pub mod follow_job;
 pub mod forget_node;

@@ -12,7 +12,8 @@
 //! - no block is a home and garbage on the same node at once;
 //! - ids of stripes, puts and nodes are never used twice;
 //! - a stripe has a row in `put_stripes` exactly while a put under way has it;
-//! - a pack has a row exactly while one of its members is there; the row counts them.
+//! - a pack has a row exactly while one of its members is there; the row counts them and their bytes;
+//! - what has a row in `loose` exists, and has a stripe of small objects alone.
 //!
 //! Cost: opening reads a few pages, whatever the number of stripes (every durable commit saves the state of the
 //! page allocator, so that the file need not be scanned after a crash), and the cache is bounded. Calls block on
@@ -27,7 +28,10 @@ mod enroll;
 mod failure;
 mod fence;
 mod found;
+mod found_packs;
 mod history;
+mod loose;
+mod moves;
 mod names;
 mod nodes;
 mod objects;
@@ -64,6 +68,7 @@ pub use codes::missing as missing_code;
 pub use commit::Commit;
 pub use failure::Failure;
 pub use found::{Noted, Shown};
+pub use found_packs::ShownPack;
 pub use history::{Behind, MOST_BOOTS};
 pub use names::Making;
 pub use puts::{Granted, NewPut};
@@ -166,6 +171,7 @@ impl Meta {
                 t.set_counter(tables::COUNT_VERSION, tables::VERSION)?;
                 if found < tables::VERSION {
                     version2::take_over(t)?;
+                    loose::take_over(t)?;
                 }
                 objects::begin_to_count_plain(t)?;
             }
@@ -386,6 +392,8 @@ impl Snapshot {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod move_tests;
 #[cfg(test)]
 mod pack_tests;
 #[cfg(test)]

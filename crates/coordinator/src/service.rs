@@ -275,6 +275,7 @@ impl Objects for Service {
         })
     }
 
+    unary!(find_loose, FindLoose, LooseStripes);
     change!(abort_put, PutRef, Done);
 
     fn lookup<'a: 'b, 'b>(&'a self, request: Request<Lookup>) -> Answer<'b, ObjectView> {

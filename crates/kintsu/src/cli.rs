@@ -41,7 +41,7 @@ pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabReplay
 pub use load::Load;
 pub use nbd::Nbd;
 pub use object::{EncodeWhen, Get, Ls, Name, Put, Rm};
-pub use operate::{ConfigCommand, Df, Health, JobsCommand};
+pub use operate::{ConfigCommand, Df, Health, JobsCommand, Repack};
 pub use page::{OwnPage, PageArgs};
 pub use repair::{Explain, RatesCommand, Repair};
 pub use s3::S3;
@@ -388,6 +388,14 @@ Examples:
     /// coordinator; `kintsu jobs` pauses or cancels it.
     #[command(after_help = "Example:\n  kintsu rebalance")]
     Rebalance,
+    /// Gather small objects that lie alone, or in packs that are mostly dead, into full packs, by copying: fewer files, and no bytes of
+    /// objects that are gone. `kintsu up` and `kintsu s3` do so by themselves once in an hour.
+    #[command(after_help = "\
+Examples:
+  kintsu repack
+  kintsu repack --older-than 1s --least 2      # also what was just written, and few stripes
+  kintsu repack --json | jq .objects")]
+    Repack(Repack),
     /// Show how a repair would go: helpers, traffic, predicted time; with `--verbose` its graph and tasks.
     #[command(after_help = "\
 Examples:

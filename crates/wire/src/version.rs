@@ -22,7 +22,7 @@ use tonic::{Extensions, Request, Status};
 use crate::message::NodeAddress;
 
 /// The version of this release.
-pub const PROTOCOL_VERSION: u32 = 14;
+pub const PROTOCOL_VERSION: u32 = 15;
 
 /// The oldest version that it speaks too.
 pub const OLDEST_VERSION: u32 = 8;
@@ -39,6 +39,9 @@ pub const SNAPSHOTS: u32 = 12;
 
 /// Since this version small objects share stripes: an older client would read the bytes of others.
 pub const PACKS: u32 = 13;
+
+/// Since this version small objects move into packs: an older coordinator would take them for new ones.
+pub const MOVES: u32 = 15;
 
 /// Since this version an agent can enclose in its answer what programs send to their caller; an older one would wait for connections.
 pub const ENCLOSES: u32 = 13;

@@ -5,7 +5,7 @@
 //! removed. So each pass first asks all living agents, and does not begin until each of them has answered.
 //! Nothing is deleted until an operator has ended the rebuild.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +18,7 @@ use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::engine::rebuild::{Pass, Ranges, Wanted, assemble, is_in};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::packs::ShownPack;
-use crate::meta::{CodeRecord, Meta, NodeRecord, Shown, StripeRecord};
+use crate::meta::{CodeRecord, Meta, NodeRecord, Shown, ShownPack, StripeRecord};
 
 /// How long a pass waits after a report: agents often report at about the same time.
 const QUIET: Duration = Duration::from_secs(1);
@@ -104,13 +103,19 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
 fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
     let mut pass = Pass::new(meta.drop_buried(removed)?);
     let mut codes = Codes::default();
-    for id in meta.snapshot()?.found_objects()? {
+    // Packs that objects moved into come last: these objects are older than what was written under their names since.
+    let mut queue: VecDeque<_> = meta.snapshot()?.found_objects()?.into_iter().map(|id| (id, false)).collect();
+    while let Some((id, is_last)) = queue.pop_front() {
         let snapshot = meta.snapshot()?;
         if is_in(removed, id) || snapshot.name(id)?.is_some() || snapshot.put(id)?.is_some() {
             meta.drop_found(&[id])?;
             continue;
         }
         let Some((object, found)) = snapshot.found(id)? else { continue };
+        if !is_last && object.members.iter().any(|member| member.id < id) {
+            queue.push_back((id, true));
+            continue;
+        }
         let newer = snapshot.object_id(&object.name)?.filter(|known| *known > id);
         let nodes: BTreeSet<NodeId> = snapshot.nodes()?.into_keys().collect();
         let seen = found.iter().map(|stripe| stripe.offset.saturating_add(stripe.layout.data_bytes)).max();
@@ -173,7 +178,7 @@ fn show_pack(
         Err(missing) => Err(missing),
     };
     match shown {
-        Ok(ShownPack { shown, covered, unheard }) => {
+        Ok(ShownPack { shown, covered, unheard, .. }) => {
             unheard_of(cluster, unheard);
             pass.shown += shown;
             for (MemberLabel { id, name, size, .. }, by) in covered {

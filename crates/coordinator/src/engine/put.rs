@@ -11,6 +11,8 @@ const NAME_BYTES: usize = 1024;
 pub const S3: &str = "s3/";
 /// and what it keeps beside them has names that begin like this.
 pub const OF_S3: &str = ".s3/";
+/// Parts of uploads, which are to be joined, have names that begin like this.
+pub const PARTS: &str = ".s3/part/";
 /// Longest name of these in bytes: a key of S3 has 1024, and is part of the name.
 const S3_NAME_BYTES: usize = 1280;
 

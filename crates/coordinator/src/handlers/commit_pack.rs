@@ -42,6 +42,7 @@ mod tests {
             size,
             replace: false,
             attributes: Default::default(),
+            moves: None,
         };
         let members = members.iter().map(member).collect();
         BeginPack { code: "rs:n=4,k=2".into(), block_bytes: Some(16), cell_bytes: Some(8), members }

@@ -15,7 +15,7 @@ use super::objects::{add_object, drop_object, info};
 use super::puts::{discard, invalid, pending, taken, told, unknown};
 use super::record::{self, BlockRecord, CodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord};
 use super::write::Tables;
-use super::{fence, names, volumes};
+use super::{fence, loose, names, volumes};
 use crate::engine::commit::{Doubt, Evidence, Judgement, Refusal};
 use crate::error::{CoordinatorError, Result};
 
@@ -206,7 +206,8 @@ pub(super) fn show(
     let packed = None;
     let object =
         ObjectRecord { id, size, code, encoding, encoded, created, runs, checksum, attributes, packed };
-    add_object(t, &name, &object)
+    add_object(t, &name, &object)?;
+    loose::note(t, &name, &object)
 }
 
 /// Makes the stripes of a put visible, and removes the rows of the put.

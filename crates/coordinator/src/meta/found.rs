@@ -18,7 +18,7 @@ use super::history::{LEAP, NODE_LEAP};
 use super::objects::{add_object, drop_object};
 use super::record::{self, CodeRecord, NodeRecord, ObjectRecord, StripeRecord};
 use super::write::Tables;
-use super::{Meta, Snapshot, tables};
+use super::{Meta, Snapshot, loose, tables};
 use crate::engine::rebuild::{FoundBlock, FoundStripe};
 use crate::error::{CoordinatorError, Result};
 
@@ -256,6 +256,7 @@ impl Meta {
                 packed,
             };
             add_object(t, &name, &row)?;
+            loose::note(t, &name, &row)?;
             Ok(Some(ghosts))
         })
     }

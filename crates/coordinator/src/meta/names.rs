@@ -166,6 +166,7 @@ fn join(
         // Not buried: blocks of these stripes carry its id, and a rebuild of the metadata must still know them.
         t.objects.remove(part.as_str())?;
         t.names.remove(object.id)?;
+        t.loose.remove(object.id)?;
         let bytes = t.counter(tables::COUNT_BYTES)?;
         t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))?;
     }

@@ -202,8 +202,11 @@ pub fn drop_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Res
     let number = tombstones::add(t, object.id)?;
     t.names.remove(object.id)?;
     match object.packed {
-        Some(Packed { pack, .. }) => packs::release(t, pack, Some(number))?,
-        None => object.ids(0, u64::MAX).into_iter().try_for_each(|(_, id)| t.drop_stripe(id))?,
+        Some(Packed { pack, .. }) => packs::release(t, pack, object.size, Some(number))?,
+        None => {
+            t.loose.remove(object.id)?;
+            object.ids(0, u64::MAX).into_iter().try_for_each(|(_, id)| t.drop_stripe(id))?;
+        }
     }
     let bytes = t.counter(tables::COUNT_BYTES)?;
     t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))?;

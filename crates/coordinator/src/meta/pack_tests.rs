@@ -18,7 +18,7 @@ use crate::engine::damage::Whose;
 use crate::engine::rebuild::{Wanted, assemble};
 
 fn member(name: &str, size: u64, replace: bool) -> NewMember {
-    NewMember { name: name.into(), size, replace, attributes: Default::default() }
+    NewMember { name: name.into(), size, replace, attributes: Default::default(), moves: None }
 }
 
 /// Begins a pack: its number, and what was granted.
@@ -45,7 +45,7 @@ pub(crate) fn commit(
 }
 
 /// Stores objects of 4 bytes as a pack; all of them appear.
-fn pack(meta: &Meta, names: &[&str]) -> (u64, Vec<ObjectInfo>) {
+pub(crate) fn pack(meta: &Meta, names: &[&str]) -> (u64, Vec<ObjectInfo>) {
     let members: Vec<_> = names.iter().map(|name| member(name, 4, true)).collect();
     let begun = begin(meta, &members, 0);
     let replies = commit(meta, &begun, &vec![MemberEnd::default(); names.len()]).unwrap();
@@ -61,7 +61,7 @@ fn names(meta: &Meta) -> Vec<String> {
     meta.snapshot().unwrap().list(&list).unwrap().objects.into_iter().map(|object| object.name).collect()
 }
 
-fn buried(meta: &Meta) -> Vec<u64> {
+pub(crate) fn buried(meta: &Meta) -> Vec<u64> {
     let tombstones = meta.snapshot().unwrap().tombstones(0, 100).unwrap();
     tombstones.into_iter().map(|(_, object)| object).collect()
 }
@@ -214,7 +214,7 @@ fn ids_of_members_are_not_given_again_after_a_crash() {
 }
 
 /// What a rebuild finds of a pack, of which blocks 0 and 1 are there.
-fn find(meta: &Meta, id: u64, stripe: u64, members: &[NewMember]) -> Shown {
+pub(crate) fn find(meta: &Meta, id: u64, stripe: u64, members: &[NewMember]) -> Shown {
     let code = kintsu_code::parse("rs:n=4,k=2").unwrap();
     let layout = kintsu_plan::Layout {
         kind: kintsu_plan::LayoutKind::Striped,
@@ -245,7 +245,7 @@ fn find(meta: &Meta, id: u64, stripe: u64, members: &[NewMember]) -> Shown {
     shown(meta, id)
 }
 
-fn shown(meta: &Meta, id: u64) -> Shown {
+pub(crate) fn shown(meta: &Meta, id: u64) -> Shown {
     let code = kintsu_code::parse("rs:n=4,k=2").unwrap();
     let (object, stripes) = meta.snapshot().unwrap().found(id).unwrap().unwrap();
     let (nodes, encoding) = (Default::default(), object.encoding);
@@ -304,7 +304,7 @@ fn a_pack_whose_members_are_all_older_stays_unknown() {
     check(&meta);
     assert!(meta.snapshot().unwrap().pack(10).unwrap().is_none());
     assert!(meta.snapshot().unwrap().found(10).unwrap().is_some());
-    assert_eq!(meta.show_found_pack(&found, |_| true, 9).unwrap(), packs::ShownPack::default());
+    assert_eq!(meta.show_found_pack(&found, |_| true, 9).unwrap(), ShownPack::default());
     assert!(meta.snapshot().unwrap().found(10).unwrap().is_none(), "they are gone for good");
 }
 

@@ -1,29 +1,28 @@
 //! Packs: stripes that several small objects share.
 //!
-//! A pack owns its stripe and has no name. Its members are objects whose ids follow its own; each says where its bytes begin
-//! in the pack ([`Packed`]). A member that is removed or replaced leaves its bytes there; the stripe goes with the last
-//! member. See `docs/adr/0016-packs.md`.
+//! A pack owns its stripe and has no name. Its members are objects whose ids follow its own, or older ones that moved into it
+//! (`moves.rs`); each says where its bytes begin in the pack ([`Packed`]). A member that is removed or replaced, or moves on, leaves
+//! its bytes there; the stripe goes with the last member. See `docs/adr/0016-packs.md`.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use kintsu_dag::NodeId;
+use kintsu_dag::StripeId;
 use kintsu_wire::message::{
-    Attributes, CodeLabel, Encoding, MOST_MEMBERS, MemberEnd, MemberLabel, MemberReply, NewMember,
-    ObjectLabel, WrittenStripe,
+    Attributes, Checksum, CodeLabel, Encoding, MemberEnd, MemberLabel, MemberReply, Moving, NewMember, ObjectLabel,
+    WrittenStripe,
 };
 use redb::ReadableTable;
 use tonic::Status;
 
 use super::commit::{Commit, all_told, judge, settle};
-use super::found::{self, Shown};
 use super::names::{self, Making};
 use super::objects::{add_object, drop_object, info};
 use super::puts::{invalid, taken, unknown};
-use super::record::{NodeRecord, ObjectRecord, PackRecord, Packed, ids_of};
+use super::record::{ObjectRecord, PackRecord, Packed, ids_of};
 use super::volumes::stripe_named;
 use super::write::Tables;
-use super::{Meta, Snapshot, record, tables, tombstones};
+use super::{Meta, Snapshot, loose, moves, record, tables, tombstones};
 use crate::engine::commit::Evidence;
 use crate::engine::damage::Whose;
 use crate::error::{CoordinatorError, Result};
@@ -31,17 +30,6 @@ use crate::error::{CoordinatorError, Result};
 /// What the put of a pack is called, in messages and in the labels of its blocks.
 pub fn name_of(pack: u64) -> String {
     format!(".pack/{pack}")
-}
-
-/// A pack that was found in a rebuild, in the metadata as far as it is needed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShownPack {
-    /// Members that are visible now and were not before.
-    pub shown: u64,
-    /// Members that are whole, and the newer object that has the name of each.
-    pub covered: Vec<(MemberLabel, u64)>,
-    /// Unknown nodes that should hold its blocks.
-    pub unheard: BTreeMap<NodeId, NodeRecord>,
 }
 
 impl Meta {
@@ -68,76 +56,6 @@ impl Meta {
             };
         }
     }
-
-    /// Makes the members of a pack that was found visible, as [`Meta::show_found`] does with an object, but for those that
-    /// are `removed`. What was found is kept as long as newer objects have the names of some members.
-    ///
-    /// # Errors
-    /// Those of [`Meta::show_found`]; a label that contradicts itself.
-    pub fn show_found_pack(
-        &self,
-        shown: &Shown,
-        removed: impl Fn(u64) -> bool,
-        now: u64,
-    ) -> Result<ShownPack> {
-        self.soon(1, |t| {
-            let (object, mut out) = (&shown.object, ShownPack::default());
-            let id = object.id;
-            let size = shown.stripes.iter().map(|(_, stripe)| stripe.layout.data_bytes).sum();
-            let mut wanted = Vec::new();
-            for member in checked(id, size, &object.members)? {
-                if removed(member.id) || t.names.get(member.id)?.is_some() || t.put(id)?.is_some() {
-                    continue;
-                }
-                match t.object(&member.name)? {
-                    Some(newer) if newer.id > member.id => out.covered.push((member.clone(), newer.id)),
-                    _ => wanted.push(member),
-                }
-            }
-            if wanted.is_empty() {
-                if out.covered.is_empty() {
-                    found::forget(t, id)?;
-                }
-                return Ok(out);
-            }
-            let count = object.members.iter().map(|member| member.id - id).max().unwrap_or(0) as u32;
-            let pack = match t.pack(id)? {
-                Some(pack) => PackRecord { left: pack.left + 1, ..pack },
-                None => {
-                    let code = found::found_code(t, &shown.code, object.code.definition.as_ref())?;
-                    let (runs, _, unheard) = found::place(t, &object.name, code, shown.stripes.clone())?;
-                    out.unheard = unheard;
-                    let stripe = only(id, &runs)?;
-                    PackRecord { stripe, size, code, created: object.created.min(now), count, left: 1 }
-                }
-            };
-            t.set_pack(id, &pack)?;
-            for member in wanted {
-                match t.object(&member.name)? {
-                    // Of two members of this pack.
-                    Some(newer) if newer.id > member.id => {
-                        out.covered.push((member.clone(), newer.id));
-                        continue;
-                    }
-                    Some(old) => drop_object(t, &member.name, &old)?,
-                    None => {}
-                }
-                let new = NewMember {
-                    name: member.name.clone(),
-                    size: member.size,
-                    replace: true,
-                    attributes: member.attributes.clone(),
-                };
-                add(t, member.id, Packed { pack: id, at: member.at }, &new, None)?;
-                out.shown += 1;
-            }
-            if out.covered.is_empty() {
-                found::forget(t, id)?;
-            }
-            release(t, id, None)?;
-            Ok(out)
-        })
-    }
 }
 
 impl Snapshot {
@@ -155,16 +73,16 @@ impl Snapshot {
     /// # Errors
     /// The metadata contradict themselves.
     pub fn members(&self, id: u64, pack: &PackRecord) -> Result<Vec<(String, ObjectRecord)>> {
-        let names = self.txn.open_table(tables::NAMES)?;
-        let mut out = Vec::with_capacity(pack.left as usize);
-        for row in names.range(pack.members(id))? {
-            let name = row?.1.value().to_owned();
-            let object = self.object(&name)?;
-            if object.packed.is_some_and(|packed| packed.pack == id) {
-                out.push((name, object));
-            }
-        }
-        Ok(out)
+        let there = |member| self.member(id, member).transpose();
+        pack.members(id).into_iter().filter_map(there).collect()
+    }
+
+    /// An object with this id, if it is in a pack.
+    fn member(&self, pack: u64, id: u64) -> Result<Option<(String, ObjectRecord)>> {
+        let Some(name) = self.name(id)? else { return Ok(None) };
+        let object = self.object(&name)?;
+        let is_in = object.packed.is_some_and(|packed| packed.pack == pack);
+        Ok(is_in.then_some((name, object)))
     }
 
     /// Whose bytes are in the stripes of an owner. None while the owner is gone.
@@ -179,9 +97,9 @@ impl Snapshot {
             return Ok(Some(volume.map_or(Whose::Objects(name, 1), Whose::Volume)));
         }
         let Some(pack) = self.pack(owner)? else { return Ok(None) };
-        let names = self.txn.open_table(tables::NAMES)?;
-        let first = names.range(pack.members(owner))?.next().transpose()?;
-        Ok(first.map(|(_, name)| Whose::Objects(name.value().to_owned(), pack.left.into())))
+        let there = |member| self.member(owner, member).transpose();
+        let first = pack.members(owner).into_iter().find_map(there).transpose()?;
+        Ok(first.map(|(name, _)| Whose::Objects(name, pack.left.into())))
     }
 
     /// The number of the last tombstone of an object whose bytes are still there, in a pack: no deletion of blocks brings it
@@ -199,10 +117,11 @@ impl Snapshot {
 pub fn labels(pack: u64, members: Vec<NewMember>) -> Vec<MemberLabel> {
     let mut at = 0;
     let label = |(i, member): (usize, NewMember)| {
+        let (id, created) = (id_of(pack, i, &member), member.moves.map(|moved| moved.created));
         let NewMember { name, size, attributes, .. } = member;
-        let (id, first) = (pack + 1 + i as u64, at);
+        let first = at;
         at += size;
-        MemberLabel { id, name, at: first, size, attributes: attributes.for_label() }
+        MemberLabel { id, name, at: first, size, attributes: attributes.for_label(), created }
     };
     members.into_iter().enumerate().map(label).collect()
 }
@@ -216,8 +135,9 @@ pub fn label(
 ) -> ObjectLabel {
     let member = |(name, object): (String, ObjectRecord)| {
         let at = object.packed.map_or(0, |packed| packed.at);
+        let created = Some(object.created).filter(|created| *created != pack.created);
         let (id, size, attributes) = (object.id, object.size, object.attributes.for_label());
-        MemberLabel { id, name, at, size, attributes }
+        MemberLabel { id, name, at, size, attributes, created }
     };
     ObjectLabel {
         id,
@@ -231,14 +151,18 @@ pub fn label(
     }
 }
 
-/// A member of a pack is gone; `tombstone` is the number of its own. Without the last one the pack goes.
-pub fn release(t: &mut Tables<'_>, id: u64, tombstone: Option<u64>) -> Result<()> {
+/// A member of a pack of so many bytes is gone; `tombstone` is the number of its own, unless it moved. Without the last one
+/// the pack goes.
+pub fn release(t: &mut Tables<'_>, id: u64, bytes: u64, tombstone: Option<u64>) -> Result<()> {
     let pack = t.pack(id)?.ok_or_else(|| no_row(id))?;
-    let left = pack.left.saturating_sub(1);
+    let (left, live) = (pack.left.saturating_sub(1), pack.live.saturating_sub(bytes));
     if left > 0 {
-        t.set_pack(id, &PackRecord { left, ..pack })?;
+        let pack = PackRecord { left, live, ..pack };
+        t.set_pack(id, &pack)?;
+        loose::note_pack(t, id, &pack)?;
         return tombstone.map_or(Ok(()), |number| t.set_counter(tables::COUNT_LEFT_BEHIND, number));
     }
+    t.loose.remove(id)?;
     t.drop_stripe(pack.stripe)?;
     t.packs.remove(id)?;
     tombstones::add(t, id)?;
@@ -273,18 +197,22 @@ fn end(
     settle(t, id, &put, &last, &judgement.lost)?;
     let size = put.size.unwrap_or_default();
     let (stripe, count) = (only(id, &put.runs)?, put.members.len() as u32);
+    let moved = put.members.iter().filter_map(|member| member.moves).map(|moved| moved.id).collect();
     // Counted as one more than its members until all are there: one of them may replace another.
-    t.set_pack(id, &PackRecord { stripe, size, code: put.code, created: making.now, count, left: 1 })?;
+    let (code, created, left, live) = (put.code, making.now, 1, 0);
+    t.set_pack(id, &PackRecord { stripe, size, code, created, count, left, live, moved })?;
     let (mut first, mut replies) = (0, Vec::with_capacity(ends.len()));
     for (i, (new, end)) in put.members.iter().zip(ends).enumerate() {
         at.set(Some(i));
-        let (member, packed) = (id + 1 + i as u64, Packed { pack: id, at: first });
-        let reply = match refused.get(&i) {
-            Some(reply) => reply.clone(),
-            None => appear(t, member, packed, new, end, making)?,
+        let (member, packed) = (id_of(id, i, new), Packed { pack: id, at: first });
+        let reply = match (refused.get(&i), new.moves) {
+            (Some(reply), _) => reply.clone(),
+            (None, _) if end.given_up => given_up(&new.name),
+            (None, Some(moved)) => moves::move_in(t, packed, new, moved, end)?,
+            (None, None) => appear(t, member, packed, new, end, making)?,
         };
-        if !matches!(reply, MemberReply::Visible(_)) {
-            // Blocks tell of it all the same.
+        if new.moves.is_none() && !matches!(reply, MemberReply::Visible(_)) {
+            // Blocks tell of it all the same. What did not move has its id, or a tombstone.
             let number = tombstones::add(t, member)?;
             t.set_counter(tables::COUNT_LEFT_BEHIND, number)?;
         }
@@ -292,7 +220,7 @@ fn end(
         first += new.size;
     }
     at.set(None);
-    release(t, id, None)?;
+    release(t, id, 0, None)?;
     Ok(Commit::Pack(replies))
 }
 
@@ -305,10 +233,6 @@ fn appear(
     end: &MemberEnd,
     making: Making<'_>,
 ) -> Result<MemberReply> {
-    if end.given_up {
-        let gone = format!("the put of {:?} was given up by its client", new.name);
-        return Ok(MemberReply::Refused { code: tonic::Code::Aborted.into(), words: gone });
-    }
     let mut new = new.clone();
     if let Some(ending) = &end.ending {
         if let Some(check) = names::unmet(t, &ending.change.checks)? {
@@ -323,18 +247,18 @@ fn appear(
         }
         drop_object(t, &new.name, &old)?;
     }
-    let object = add(t, id, packed, &new, Some(end))?;
+    let object = add(t, id, packed, &new, (end.checksum, None))?;
     let code = t.code(object.code)?;
     Ok(MemberReply::Visible(info(&new.name, &object, &code.name)))
 }
 
-/// Adds a member to a pack. No other object may have its name.
-fn add(
+/// Adds a member to a pack, which appeared when the pack did unless its time is given. No other object may have its name.
+pub(super) fn add(
     t: &mut Tables<'_>,
     id: u64,
     packed: Packed,
     new: &NewMember,
-    end: Option<&MemberEnd>,
+    (checksum, created): (Option<Checksum>, Option<u64>),
 ) -> Result<ObjectRecord> {
     let pack = t.pack(packed.pack)?.ok_or_else(|| no_row(packed.pack))?;
     let object = ObjectRecord {
@@ -343,51 +267,47 @@ fn add(
         code: pack.code,
         encoding: Encoding::Online,
         encoded: 1,
-        created: pack.created,
+        created: created.unwrap_or(pack.created),
         runs: vec![(pack.stripe.0, 1)],
-        checksum: end.and_then(|end| end.checksum),
+        checksum,
         attributes: new.attributes.clone(),
         packed: Some(packed),
     };
-    t.set_pack(packed.pack, &PackRecord { left: pack.left + 1, ..pack })?;
+    let live = pack.live.saturating_add(new.size);
+    t.set_pack(packed.pack, &PackRecord { left: pack.left + 1, live, ..pack })?;
     add_object(t, &new.name, &object)?;
     Ok(object)
 }
 
 /// What became of the members of a pack that was committed before.
 fn ended(t: &Tables<'_>, id: u64, count: usize) -> Result<Vec<MemberReply>> {
-    t.pack(id)?.ok_or_else(|| unknown(id))?;
+    let pack = t.pack(id)?.ok_or_else(|| unknown(id))?;
     let reply = |member: u64| {
         let Some(name) = t.names.get(member)?.map(|name| name.value().to_owned()) else {
             return Ok(refusal(unknown(member)));
         };
         let object = t.object(&name)?.ok_or_else(|| unknown(member))?;
+        if !pack.moved.is_empty() && object.packed.is_none_or(|packed| packed.pack != id) {
+            return Ok(refusal(unknown(id)));
+        }
         let code = t.code(object.code)?;
         Ok(MemberReply::Visible(info(&name, &object, &code.name)))
     };
-    (0..count as u64).map(|i| reply(id + 1 + i)).collect()
+    pack.members(id).into_iter().take(count).map(reply).collect()
 }
 
-/// The members that a label of pack `id` names, the newest first, if that can be true.
-fn checked(id: u64, size: u64, members: &[MemberLabel]) -> Result<Vec<&MemberLabel>> {
-    let most = id.saturating_add(MOST_MEMBERS as u64);
-    let sane = |m: &&MemberLabel| {
-        m.size > 0 && m.id > id && m.id <= most && m.at.checked_add(m.size).is_some_and(|end| end <= size)
-    };
-    if let Some(bad) = members.iter().find(|member| !sane(member)) {
-        return Err(CoordinatorError::Corrupt {
-            what: format!("label of {}", name_of(id)),
-            expected: format!("members within {size} bytes"),
-            got: format!("{:?}, {} bytes from {}", bad.name, bad.size, bad.at),
-        });
-    }
-    let mut members: Vec<_> = members.iter().collect();
-    members.sort_by_key(|member| std::cmp::Reverse(member.id));
-    Ok(members)
+/// The id of a member that a pack is written with.
+fn id_of(pack: u64, i: usize, member: &NewMember) -> u64 {
+    member.moves.map_or(pack + 1 + i as u64, |moved: Moving| moved.id)
+}
+
+fn given_up(name: &str) -> MemberReply {
+    let words = format!("the put of {name:?} was given up by its client");
+    MemberReply::Refused { code: tonic::Code::Aborted.into(), words }
 }
 
 /// The one stripe of a pack.
-fn only(id: u64, runs: &[(u64, u64)]) -> Result<kintsu_dag::StripeId> {
+pub(super) fn only(id: u64, runs: &[(u64, u64)]) -> Result<StripeId> {
     match ids_of(runs, 0, 2)[..] {
         [(_, stripe)] => Ok(stripe),
         ref other => Err(CoordinatorError::Corrupt {
@@ -404,12 +324,12 @@ fn is_of_one(error: &CoordinatorError) -> bool {
     matches!(error, E::Invalid { .. } | E::NotFound { .. } | E::Exists { .. } | E::Conflict { .. })
 }
 
-fn refusal(error: CoordinatorError) -> MemberReply {
+pub(super) fn refusal(error: CoordinatorError) -> MemberReply {
     let status = Status::from(error);
     MemberReply::Refused { code: status.code().into(), words: status.message().into() }
 }
 
-fn no_row(pack: u64) -> CoordinatorError {
+pub(super) fn no_row(pack: u64) -> CoordinatorError {
     CoordinatorError::Corrupt {
         what: name_of(pack),
         expected: "a row while one of its members is there".into(),

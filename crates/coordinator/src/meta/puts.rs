@@ -80,7 +80,9 @@ impl Meta {
                 return Err(taken(&new.name));
             }
             let code = t.code_key(&new.code)?;
-            let id = t.next(tables::COUNT_PUT, 1 + new.members.len() as u64)?;
+            // What moves has its id.
+            let fresh = new.members.iter().filter(|member| member.moves.is_none()).count() as u64;
+            let id = t.next(tables::COUNT_PUT, 1 + fresh)?;
             let NewPut {
                 name, size, encoding, replace, volume, attributes, members, division, batch, ..
             } = new.clone();

@@ -56,7 +56,7 @@ pub struct Packed {
     pub at: u64,
 }
 
-/// A stripe that several objects share. Their ids follow its own: see [`PackRecord::members`].
+/// A stripe that several objects share.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct PackRecord {
     /// Its stripe.
@@ -71,12 +71,21 @@ pub struct PackRecord {
     pub count: u32,
     /// Those of them that are still there; never 0.
     pub left: u32,
+    /// Bytes of these.
+    #[serde(default)]
+    pub live: u64,
+    /// The ids of the members, if they moved into it; those of others follow its own: see [`PackRecord::members`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<u64>,
 }
 
 impl PackRecord {
-    /// The ids of the members of pack `id`, also of those that are gone.
-    pub fn members(&self, id: u64) -> std::ops::RangeInclusive<u64> {
-        id + 1..=id.saturating_add(self.count.into())
+    /// The ids of the members of pack `id`, also of those that are gone, in the order of their bytes.
+    pub fn members(&self, id: u64) -> Vec<u64> {
+        match self.moved.is_empty() {
+            true => (id.saturating_add(1)..=id.saturating_add(self.count.into())).collect(),
+            false => self.moved.clone(),
+        }
     }
 }
 

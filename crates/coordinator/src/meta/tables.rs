@@ -13,6 +13,8 @@ pub const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects"
 pub const NAMES: TableDefinition<u64, &str> = TableDefinition::new("names");
 /// Pack id -> [`PackRecord`](super::PackRecord).
 pub const PACKS: TableDefinition<u64, &[u8]> = TableDefinition::new("packs");
+/// Object or pack whose stripe is loose (`loose.rs`).
+pub const LOOSE: TableDefinition<u64, ()> = TableDefinition::new("loose");
 /// Stripe id -> [`StripeRecord`](super::StripeRecord).
 pub const STRIPES: TableDefinition<u64, &[u8]> = TableDefinition::new("stripes");
 /// (node, stripe) -> the index of the block of the stripe whose home is the node. There is at most one.
@@ -84,6 +86,7 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
     visit.table(OBJECTS)?;
     visit.table(NAMES)?;
     visit.table(PACKS)?;
+    visit.table(LOOSE)?;
     visit.table(STRIPES)?;
     visit.table(LOST)?;
     visit.table(PUTS)?;
@@ -97,9 +100,9 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
     visit.table(BOOTS)
 }
 
-/// Version of this layout. Rows of older versions are valid in it, except puts under way, which are converted when
+/// Version of this layout. Rows of older versions are valid in it, except puts under way and packs, which are converted when
 /// the store is opened.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u64 = 1;
 /// Counter: the layout's version.

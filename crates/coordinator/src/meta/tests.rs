@@ -163,13 +163,32 @@ pub(crate) fn check(meta: &Meta) {
         let pack = snapshot.pack(place.pack).unwrap().unwrap();
         assert!(pack.members(place.pack).contains(&object.id) && place.at + object.size <= pack.size);
         assert_eq!((owner.unwrap().owner, record.runs), (place.pack, vec![(pack.stripe.0, 1)]));
-        *shared.entry(place.pack).or_default() += 1;
+        let (count, bytes): &mut (u32, u64) = shared.entry(place.pack).or_default();
+        (*count, *bytes) = (*count + 1, *bytes + object.size);
     }
     let rows = snapshot.txn.open_table(tables::PACKS).unwrap();
     let rows = rows.iter().unwrap().map(|row| row.unwrap().0.value());
-    let counted: BTreeMap<_, u32> = rows.map(|id| (id, snapshot.pack(id).unwrap().unwrap().left)).collect();
+    let packs: BTreeMap<_, PackRecord> =
+        rows.map(|id| (id, snapshot.pack(id).unwrap().unwrap())).collect();
+    let counted: BTreeMap<_, _> = packs.iter().map(|(id, pack)| (*id, (pack.left, pack.live))).collect();
     assert_eq!(counted, shared, "packs");
+    check_loose(&snapshot, &packs);
     assert_eq!(objects.iter().map(|o| o.size).sum::<u64>(), snapshot.totals().unwrap().object_bytes);
+}
+
+/// Checks the table of loose stripes.
+fn check_loose(snapshot: &Snapshot, packs: &BTreeMap<u64, PackRecord>) {
+    let table = snapshot.txn.open_table(tables::LOOSE).unwrap();
+    let rows: HashSet<u64> = table.iter().unwrap().map(|row| row.unwrap().0.value()).collect();
+    let is_loose = |pack: &PackRecord| pack.live * 2 < pack.size || pack.left < 16 && pack.live * 4 <= BLOCK;
+    let loose: HashSet<u64> =
+        packs.iter().filter(|(_, pack)| is_loose(pack)).map(|(id, _)| *id).collect();
+    let (of_packs, lone): (HashSet<u64>, HashSet<u64>) = rows.into_iter().partition(|id| packs.contains_key(id));
+    assert_eq!(of_packs, loose, "loose packs");
+    for id in lone {
+        let object = snapshot.object(&snapshot.name(id).unwrap().expect("an object that is there")).unwrap();
+        assert!(object.packed.is_none() && object.stripes() == 1 && object.size * 4 <= BLOCK, "{object:?}");
+    }
 }
 
 #[test]
@@ -479,6 +498,7 @@ fn a_second_coordinator_on_the_same_directory_is_refused() {
 pub(crate) enum Op {
     Put { name: u8, size: u64, from: u32, offline: bool, end: u8 },
     Pack { names: [u8; 3], size: u64, from: u32, end: u8 },
+    Repack { from: u32, remove: Option<u8>, end: u8 },
     Remove(u8),
     Lose { stripe: u64, index: u8, node: u32 },
     Rehome { stripe: u64, index: u8, to: u32, late: Option<u32> },
@@ -496,6 +516,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         2 => (any::<[u8; 3]>(), 1u64..5, 0u32..5, 0u8..4).prop_map(|(names, size, from, end)| {
             Op::Pack { names: names.map(|name| name % 4), size, from, end }
         }),
+        2 => (0u32..5, prop::option::weighted(0.3, 0u8..4), 0u8..3)
+            .prop_map(|(from, remove, end)| Op::Repack { from, remove, end }),
         1 => (0u8..4).prop_map(Op::Remove),
         3 => (stripe.clone(), index.clone(), node.clone())
             .prop_map(|(stripe, index, node)| Op::Lose { stripe, index, node }),
@@ -537,6 +559,7 @@ pub(crate) fn apply(meta: &Meta, op: Op) {
                 size,
                 replace: name % 2 == 0,
                 attributes: Default::default(),
+                moves: None,
             };
             let mut begun = super::pack_tests::begin(meta, &names.map(member), from);
             if end == 3 {
@@ -550,6 +573,7 @@ pub(crate) fn apply(meta: &Meta, op: Op) {
                 _ => drop(super::pack_tests::commit(meta, &begun, &vec![MemberEnd::default(); 3])),
             }
         }
+        Op::Repack { from, remove, end } => super::move_tests::repack(meta, from, remove, end),
         Op::Remove(name) => drop(meta.remove(&format!("o{name}"))),
         Op::Lose { stripe, index, node } => {
             let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };

@@ -1,8 +1,11 @@
 //! The options of `kintsu health`, `df`, `jobs` and `config`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+
+use crate::units::parse_duration;
 
 /// `kintsu health`.
 #[derive(Debug, Args)]
@@ -18,6 +21,17 @@ pub struct Df {
     /// Show how much data of this code still fits (may be repeated) [default: all codes that the cluster has used].
     #[arg(long, value_name = "CODE")]
     pub code: Vec<String>,
+}
+
+/// `kintsu repack`.
+#[derive(Debug, Args)]
+pub struct Repack {
+    /// Leave alone what was written less than this long ago.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+    pub older_than: Duration,
+    /// Write a pack that is not full only if it takes the place of this many stripes, or frees many bytes.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=256))]
+    pub least: u16,
 }
 
 /// `kintsu config ...`.

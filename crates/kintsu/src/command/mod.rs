@@ -27,6 +27,7 @@ mod quarantine;
 mod rates;
 mod rebuild;
 mod remove;
+mod repack;
 mod s3;
 mod serve;
 mod sim;
@@ -132,6 +133,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Repair(args) => job::repair(args, context).await,
         Command::Scrub { node } => job::scrub(node, context).await,
         Command::Rebalance => job::rebalance(context).await,
+        Command::Repack(args) => repack::run(args, context).await,
         Command::Explain(args) => explain::run(args, context).await,
         _ => unreachable!("dispatched without a cluster"),
     }

@@ -34,7 +34,10 @@ pub async fn run(args: S3, endpoint: Endpoint, json: bool) -> anyhow::Result<Exi
     // A cluster that cannot be reached is told now, and not by the first request.
     client.status().await?;
     let served = match Server::start(client.clone(), keys.clone(), config, listen).await {
-        Ok(server) => serve(server, encrypted, &args, &keys, json).await,
+        Ok(server) => tokio::select! {
+            served = serve(server, encrypted, &args, &keys, json) => served,
+            () = client.repack_regularly() => Ok(ExitCode::SUCCESS),
+        },
         Err(S3GatewayError::Listen { on, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
             Err(anyhow::anyhow!(
                 "cannot listen on {on}: {source}; choose another one with --listen (port 0: any free one)"

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kintsu_agent::{Agent, AgentConfig, AgentError, AgentHandle};
+use kintsu_client::Client;
 use kintsu_cluster::{Cluster, Options, coordinator_dir, node_dir};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle, Restore};
 use kintsu_dag::{NodeId, RackId};
@@ -49,6 +50,8 @@ pub async fn up(args: Up, endpoint: Endpoint, json: bool) -> anyhow::Result<Exit
     };
     let endpoint = Endpoint { coordinator: cluster.endpoint(), ..endpoint };
     let page = page::own(args.page, &endpoint).await?;
+    // With TLS, a coordinator's certificate is not allowed the calls of a client.
+    let client = if endpoint.tls.is_none() { Some(endpoint.client().await?) } else { None };
     let endpoint = endpoint.coordinator;
     if json {
         output::json(&json!({
@@ -72,11 +75,20 @@ pub async fn up(args: Up, endpoint: Endpoint, json: bool) -> anyhow::Result<Exit
     }
     tokio::select! {
         () = cluster.ending() => {}
+        () = repack(client) => {}
         code = super::interrupted() => { code?; }
     }
     drop(page);
     cluster.shutdown_by(end).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gathers small objects into packs from time to time, for ever.
+async fn repack(client: Option<Client>) {
+    match client {
+        Some(client) => client.repack_regularly().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The cluster of the nodes in a folder, if they belong to one.

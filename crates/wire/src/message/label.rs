@@ -51,7 +51,8 @@ pub struct ObjectLabel {
     pub members: Vec<MemberLabel>,
 }
 
-/// What the label of a pack says of an object whose bytes are in it. Code, encoding and time are those of the pack.
+/// What the label of a pack says of an object whose bytes are in it. Code and encoding are those of the pack. The ids of objects that
+/// were written with the pack follow its own; those of objects that moved into it are smaller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberLabel {
     /// Its id, which is also its version.
@@ -65,6 +66,9 @@ pub struct MemberLabel {
     /// What its user says about it.
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub attributes: Attributes,
+    /// Seconds since 1970 when it became visible, if that is not the time of the pack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<u64>,
 }
 
 /// A code as data.

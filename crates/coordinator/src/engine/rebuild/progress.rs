@@ -62,6 +62,10 @@ impl Pass {
 
     /// An object is whole, and a newer version of it is visible.
     pub fn covered(&mut self, object: Covered) {
+        // It may be found at several places.
+        if self.covered.iter().any(|known| known.version == object.version) {
+            return;
+        }
         self.covered_count += 1;
         if self.covered.len() < NAMED {
             self.covered.push(object);
