@@ -257,8 +257,7 @@ impl Client {
         let mut writes = Writes::new(put, &tell);
         lease.during(writes.all(&source, grants)).await?;
         loop {
-            let commit =
-                CommitPack { put: writes.number(), stripes: writes.written(), members: ends() };
+            let commit = CommitPack { put: writes.number(), stripes: writes.written(), members: ends() };
             let reply = self.call_patiently(|mut c| {
                 let commit = commit.clone();
                 async move { c.objects.commit_pack(commit).await }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use kintsu_dag::StripeId;
 use kintsu_wire::message::{
-    Checksum, FindLoose, LooseMember, LooseStripe, LooseStripes, Lookup, MOST_MEMBERS, MemberEnd, MemberReply,
-    Moving, NewMember,
+    Checksum, FindLoose, Lookup, LooseMember, LooseStripe, LooseStripes, MOST_MEMBERS, MemberEnd,
+    MemberReply, Moving, NewMember,
 };
 use serde::Serialize;
 use tokio::time::Instant;
@@ -224,8 +224,10 @@ impl Client {
         if copies.is_empty() {
             return Ok(());
         }
-        let ends: Vec<_> =
-            copies.iter().map(|copy| MemberEnd { checksum: Some(copy.sum), ..MemberEnd::default() }).collect();
+        let ends: Vec<_> = copies
+            .iter()
+            .map(|copy| MemberEnd { checksum: Some(copy.sum), ..MemberEnd::default() })
+            .collect();
         let new = copies.into_iter().map(|copy| (copy.new, copy.bytes)).collect();
         let written = self.pack(kind, new, || ends.clone()).await;
         let replies = match written {

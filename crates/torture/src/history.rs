@@ -60,6 +60,8 @@ pub enum Op {
     Accuse { name: u64 },
     /// Verifies all blocks.
     Scrub,
+    /// Gathers small objects into packs.
+    Repack,
     /// Empties a node onto others; whoever asked waits so long for the end.
     Drain { node: u32, patience_ms: u64 },
     /// Deletes the blocks of a node; the client waits for the end for at most this time.
@@ -216,6 +218,9 @@ fn put_many(op: &mut Op, dice: &mut Dice) {
             *op = Op::PutMany { names, len: dice.within(1, SMALL_BYTES) as usize };
         }
         Op::Remove { name } | Op::Get { name, .. } | Op::Accuse { name } => *name = dice.below(MANY_NAMES),
+        // Such objects have their parity.
+        Op::Encode { .. } => *op = Op::Repack,
+        Op::Pause { ms } if *ms % 3 == 0 => *op = Op::Repack,
         _ => {}
     }
 }

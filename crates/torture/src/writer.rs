@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kintsu_client::{Client, ClientError, Jobs, PutOptions};
+use kintsu_client::{Client, ClientError, Jobs, PutOptions, RepackOptions};
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{BadBlock, Encoding, FaultKind, JobEvent, JobReport, NodeAction, RepairTarget};
 use tokio::time::timeout;
@@ -112,6 +112,11 @@ impl Writer {
             Op::Scrub => {
                 let report = finish(client.scrub(None).await).await;
                 self.say(format!("scrub: {}", told(&report)));
+            }
+            Op::Repack => {
+                let options = RepackOptions { older_than: Duration::ZERO, least: 2 };
+                let report = client.repack(options, |_| {}).await;
+                self.say(format!("repack: {report:?}"));
             }
             Op::Drain { node, patience_ms } => {
                 self.command(client, node, NodeAction::Drain, patience_ms).await;

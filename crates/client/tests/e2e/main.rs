@@ -13,6 +13,7 @@ mod jobs;
 mod packs;
 mod puts;
 mod ranges;
+mod repack;
 mod round_trips;
 mod snapshots;
 mod streams;

@@ -104,7 +104,8 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
     let mut pass = Pass::new(meta.drop_buried(removed)?);
     let mut codes = Codes::default();
     // Packs that objects moved into come last: these objects are older than what was written under their names since.
-    let mut queue: VecDeque<_> = meta.snapshot()?.found_objects()?.into_iter().map(|id| (id, false)).collect();
+    let mut queue: VecDeque<_> =
+        meta.snapshot()?.found_objects()?.into_iter().map(|id| (id, false)).collect();
     while let Some((id, is_last)) = queue.pop_front() {
         let snapshot = meta.snapshot()?;
         if is_in(removed, id) || snapshot.name(id)?.is_some() || snapshot.put(id)?.is_some() {

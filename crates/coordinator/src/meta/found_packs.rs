@@ -10,13 +10,13 @@ use kintsu_dag::NodeId;
 use kintsu_wire::message::{MOST_MEMBERS, MemberLabel, NewMember};
 use redb::ReadableTable;
 
+use super::Meta;
 use super::found::{self, Shown};
 use super::moves;
 use super::objects::drop_object;
 use super::packs::{add, name_of, only, release};
 use super::record::{NodeRecord, ObjectRecord, PackRecord, Packed};
 use super::write::Tables;
-use super::Meta;
 use crate::error::{CoordinatorError, Result};
 
 /// A pack that was found in a rebuild, in the metadata as far as it is needed.

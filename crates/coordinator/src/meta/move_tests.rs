@@ -3,8 +3,8 @@
 
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{
-    Change, Checksum, Encoding, FaultKind, FindLoose, LooseStripe, MemberEnd, MemberReply, Moving,
-    NewMember, Step,
+    Change, Checksum, Encoding, FaultKind, FindLoose, LooseStripe, MemberEnd, MemberReply, Moving, NewMember,
+    Step,
 };
 
 use super::pack_tests::{begin, buried, commit, find, pack, shown};
@@ -110,9 +110,10 @@ fn objects_that_move_stay_what_they_are() {
     check(&meta);
     let (_keep, crashed) = after_a_crash(dir.path());
     check(&crashed);
-    for (meta, (name, old, at)) in [&meta, &crashed].into_iter().flat_map(|meta| {
-        [("a", &before[0], 0), ("c", &before[1], 2)].into_iter().map(move |of| (meta, of))
-    }) {
+    for (meta, (name, old, at)) in [&meta, &crashed]
+        .into_iter()
+        .flat_map(|meta| [("a", &before[0], 0), ("c", &before[1], 2)].into_iter().map(move |of| (meta, of)))
+    {
         let new = object(meta, name);
         let place = new.packed.unwrap();
         assert_eq!((place.pack, place.at), (begun.0, at));
@@ -183,7 +184,11 @@ fn a_pack_that_is_mostly_gone_is_left_by_the_rest() {
     let stripes = loose(&meta);
     assert_eq!((stripes.len(), stripes[0].size, stripes[0].members[0].id), (1, 16, objects[0].id));
     let (older, upto) = (FindLoose { after: 0, limit: 9, older_than_s: 90 }, 100 - 90 - 4);
-    assert_eq!(meta.snapshot().unwrap().loose(&older, upto + 90).unwrap().stripes, [], "written a moment ago");
+    assert_eq!(
+        meta.snapshot().unwrap().loose(&older, upto + 90).unwrap().stripes,
+        [],
+        "written a moment ago"
+    );
     let begun = begin_moves(&meta, &stripes, 4).unwrap();
     assert!(is_visible(&commit(&meta, &begun, &fine(1)).unwrap()[0]));
     check(&meta);
@@ -216,7 +221,8 @@ fn loose_stripes_are_told_page_by_page_and_found_in_older_metadata() {
     assert_eq!(paged, all);
     meta.write(|t| {
         t.loose.retain(|_, _| false)?;
-        let ids: Vec<u64> = redb::ReadableTable::iter(&t.packs)?.map(|row| Ok(row?.0.value())).collect::<Result<_>>()?;
+        let ids: Vec<u64> =
+            redb::ReadableTable::iter(&t.packs)?.map(|row| Ok(row?.0.value())).collect::<Result<_>>()?;
         for id in ids {
             let pack = t.pack(id)?.unwrap();
             t.set_pack(id, &PackRecord { live: 0, ..pack })?;

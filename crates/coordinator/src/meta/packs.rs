@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::StripeId;
 use kintsu_wire::message::{
-    Attributes, Checksum, CodeLabel, Encoding, MemberEnd, MemberLabel, MemberReply, Moving, NewMember, ObjectLabel,
-    WrittenStripe,
+    Attributes, Checksum, CodeLabel, Encoding, MemberEnd, MemberLabel, MemberReply, Moving, NewMember,
+    ObjectLabel, WrittenStripe,
 };
 use redb::ReadableTable;
 use tonic::Status;

@@ -168,8 +168,7 @@ pub(crate) fn check(meta: &Meta) {
     }
     let rows = snapshot.txn.open_table(tables::PACKS).unwrap();
     let rows = rows.iter().unwrap().map(|row| row.unwrap().0.value());
-    let packs: BTreeMap<_, PackRecord> =
-        rows.map(|id| (id, snapshot.pack(id).unwrap().unwrap())).collect();
+    let packs: BTreeMap<_, PackRecord> = rows.map(|id| (id, snapshot.pack(id).unwrap().unwrap())).collect();
     let counted: BTreeMap<_, _> = packs.iter().map(|(id, pack)| (*id, (pack.left, pack.live))).collect();
     assert_eq!(counted, shared, "packs");
     check_loose(&snapshot, &packs);
@@ -181,9 +180,9 @@ fn check_loose(snapshot: &Snapshot, packs: &BTreeMap<u64, PackRecord>) {
     let table = snapshot.txn.open_table(tables::LOOSE).unwrap();
     let rows: HashSet<u64> = table.iter().unwrap().map(|row| row.unwrap().0.value()).collect();
     let is_loose = |pack: &PackRecord| pack.live * 2 < pack.size || pack.left < 16 && pack.live * 4 <= BLOCK;
-    let loose: HashSet<u64> =
-        packs.iter().filter(|(_, pack)| is_loose(pack)).map(|(id, _)| *id).collect();
-    let (of_packs, lone): (HashSet<u64>, HashSet<u64>) = rows.into_iter().partition(|id| packs.contains_key(id));
+    let loose: HashSet<u64> = packs.iter().filter(|(_, pack)| is_loose(pack)).map(|(id, _)| *id).collect();
+    let (of_packs, lone): (HashSet<u64>, HashSet<u64>) =
+        rows.into_iter().partition(|id| packs.contains_key(id));
     assert_eq!(of_packs, loose, "loose packs");
     for id in lone {
         let object = snapshot.object(&snapshot.name(id).unwrap().expect("an object that is there")).unwrap();

@@ -59,7 +59,11 @@ mod tests {
         report.loose = 3;
         assert!(text(&report).starts_with("3 stripes of small objects stay"));
         (report.packs, report.objects, report.bytes, report.stripes_freed) = (1, 20, 20_480, 20);
-        assert!(text(&report).starts_with("20 objects (") && !text(&report).contains("stayed"), "{}", text(&report));
+        assert!(
+            text(&report).starts_with("20 objects (") && !text(&report).contains("stayed"),
+            "{}",
+            text(&report)
+        );
         report.left = 2;
         assert!(text(&report).ends_with("; 2 stayed where they were"));
     }
