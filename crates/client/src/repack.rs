@@ -213,6 +213,7 @@ impl Client {
             let copied = self.copied(stripe, member).await;
             copied.map_err(|error| format!("object {}: {error}", member.id))
         });
+        let reads: Vec<_> = reads.collect();
         let reads: Vec<_> = futures::stream::iter(reads).buffered(READS).collect().await;
         let mut copies = Vec::with_capacity(reads.len());
         for read in reads {

@@ -95,6 +95,9 @@ fn objects_that_move_stay_what_they_are() {
     let (before, stripes) = (["a", "b"].map(|name| object(&meta, name)), loose(&meta));
     assert_eq!(stripes.iter().map(|s| s.members[0].id).collect::<Vec<_>>(), before.clone().map(|o| o.id));
     assert_eq!((stripes[0].size, stripes[0].block_bytes, stripes[0].cell_bytes), (2, 8, 4));
+    // What is hidden from listings is not checked below.
+    [".s3/part/x/1", ".volume/1/1"].iter().for_each(|name| _ = meta.remove(name).unwrap());
+    let gone = buried(&meta);
     let totals = || meta.snapshot().unwrap().totals().unwrap();
     let was = totals();
 
@@ -124,14 +127,14 @@ fn objects_that_move_stay_what_they_are() {
     let (now, blocks) = (totals(), 2 * 3);
     assert_eq!((now.objects, now.object_bytes), (was.objects, was.object_bytes));
     assert_eq!((now.stripes + 1, now.garbage), (was.stripes, was.garbage + blocks));
-    assert_eq!(buried(&meta), Vec::<u64>::new());
+    assert_eq!(buried(&meta), gone);
     // The same call again, since its answer may be lost.
     assert_eq!(commit(&meta, &begun, &ends).unwrap(), replies);
 
     meta.remove("a").unwrap();
     meta.remove("c").unwrap();
     check(&meta);
-    assert_eq!(buried(&meta), [before[0].id, before[1].id, begun.0]);
+    assert_eq!(buried(&meta)[gone.len()..], [before[0].id, before[1].id, begun.0]);
 }
 
 #[test]
