@@ -20,7 +20,7 @@ use crate::audit::Attempt;
 use crate::bucket::{Bucket, POLICY};
 use crate::condition::Circumstances;
 use crate::entry::{self, Entry};
-use crate::error::{because, invalid};
+use crate::error::{Asked, because, invalid};
 use crate::gateway::{self, Gateway};
 use crate::keys::{Key, Keys, Right};
 use crate::policy::{Effect, Policy};
@@ -336,6 +336,7 @@ pub(crate) fn parameter<'p>(query: &'p [(String, String)], name: &str) -> Option
 #[async_trait]
 impl S3Access for AccessCheck {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        Asked::is(cx.s3_op().name());
         let key = cx.credentials().and_then(|known| self.0.keys.find(&known.access_key));
         let caller = Arc::new(Caller { key });
         cx.extensions_mut().insert(caller.clone());

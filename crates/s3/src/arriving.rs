@@ -21,6 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::because;
 use crate::gateway::Gateway;
+use crate::metrics::Counted;
 use crate::patience::Sent;
 use crate::tags;
 
@@ -35,6 +36,9 @@ pub(crate) const FIELD_BYTES: usize = 64 << 10;
 
 /// Forms are passed on in pieces of this size.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
+
+/// A body that a client sends.
+pub(crate) type Coming = Sent<Counted<Incoming>>;
 
 /// What the body of a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +99,7 @@ fn is_signed(head: &Parts) -> bool {
 pub(crate) async fn received(
     gateway: &Gateway,
     head: &Parts,
-    body: Sent<Incoming>,
+    body: Coming,
 ) -> S3Result<(Body, Option<OwnedSemaphorePermit>)> {
     let kind = Kind::of(head);
     if kind == Kind::Stream || body.is_end_stream() {
@@ -119,7 +123,7 @@ pub(crate) async fn received(
     Ok((body, Some(memory)))
 }
 
-async fn whole(mut body: Sent<Incoming>, most: usize) -> S3Result<Bytes> {
+async fn whole(mut body: Coming, most: usize) -> S3Result<Bytes> {
     let mut out = BytesMut::with_capacity(most);
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| match error.kind() {

@@ -1,6 +1,6 @@
 //! A server of the S3 protocol over a cluster: a gateway for its clients, as the NBD server is for those of volumes.
 //!
-//! In order of reading: `server` (connections and their limits), `patience` and `arriving` (how long bytes are waited for, and what is read
+//! In order of reading: `server` and `places` (connections and their limits), `metrics` (what it does, in numbers), `patience` and `arriving` (how long bytes are waited for, and what is read
 //! first), `keys` (who may call), `presigned`, `actions`, `policy`,
 //! `condition`, `acl`, `public` and `access` (who may do what), `audit` (who did), `gateway` (the table of operations), `names` (what is kept under which name), `bucket` and `entry` (what is known of
 //! buckets and objects), `body` (bytes that come), then the operations: `put`, `get`, `list`, `delete`, `versions`,
@@ -35,9 +35,11 @@ mod keys;
 mod lifecycle;
 mod list;
 mod lock;
+mod metrics;
 mod multipart;
 mod names;
 mod patience;
+mod places;
 mod policy;
 mod presigned;
 mod public;
@@ -52,4 +54,5 @@ mod versions;
 pub use error::S3GatewayError;
 pub use gateway::{Config, EntityTags};
 pub use keys::Keys;
+pub use metrics::Numbers;
 pub use server::{Limits, Listen, Server};
