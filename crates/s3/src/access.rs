@@ -24,7 +24,7 @@ use crate::error::{Asked, because, invalid};
 use crate::gateway::{self, Gateway};
 use crate::keys::{Key, Keys, Right};
 use crate::policy::{Effect, Policy};
-use crate::{presigned, tags};
+use crate::{signed, tags};
 
 /// Who calls: a key, or somebody without one.
 #[derive(Debug)]
@@ -343,7 +343,7 @@ impl S3Access for AccessCheck {
         let attempt = Attempt::of(cx, &caller);
         // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
         let parameters = tags::parse(cx.uri().query().unwrap_or_default());
-        let parameters = parameters.and_then(|known| presigned::check(&known, cx.headers()).map(|()| known));
+        let parameters = parameters.and_then(|known| signed::check(&known, cx.headers()).map(|()| known));
         let checked = match parameters {
             Ok(parameters) => self.may(&caller, &parameters, cx).await,
             Err(error) => Err(error),

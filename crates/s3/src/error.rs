@@ -83,12 +83,19 @@ pub(crate) struct Asked {
     pub id: String,
     /// What it asks for, once that is known.
     pub operation: OnceLock<String>,
+    /// Headers for which it was refused because they are not signed.
+    pub unsigned: OnceLock<String>,
 }
 
 impl Asked {
     /// The request that is carried out asks for this.
     pub(crate) fn is(operation: &str) {
         let _ = REQUEST.try_with(|asked| asked.operation.set(operation.to_owned()));
+    }
+
+    /// The request that is carried out has these headers, which are not signed.
+    pub(crate) fn has_unsigned(names: String) {
+        let _ = REQUEST.try_with(|asked| asked.unsigned.set(names));
     }
 }
 

@@ -32,7 +32,7 @@ use crate::gateway::{Config, Gateway, Operations};
 use crate::metrics::{Counted, Numbers};
 use crate::patience::{Sent, Taken};
 use crate::places::Places;
-use crate::{Keys, S3GatewayError, skew};
+use crate::{Keys, S3GatewayError, signed, skew};
 
 /// Most bytes that a connection buffers of what it reads, and of what it writes. The head of a request (its first line and
 /// headers) must fit. Bodies pass in pieces of at most this size, so it is more than heads need.
@@ -264,13 +264,16 @@ async fn answer(
     let header = HeaderValue::try_from(&id);
     let asked = Arc::new(Asked { id, ..Asked::default() });
     let mut under_way = served.gateway.counts.begin(asked.clone());
-    let mut answer = match REQUEST.scope(asked, carry_out(request, origin, served)).await {
+    let mut answer = match REQUEST.scope(asked.clone(), carry_out(request, origin, served)).await {
         Ok(answer) => answer,
         Err(Failed::Told(error)) => {
             error.to_http_response().map_err(|error| HttpError::new(Box::new(error)))?
         }
         Err(Failed::Broken(error)) => return Err(error),
     };
+    if let Some(unsigned) = asked.unsigned.get() {
+        signed::tell(&mut answer, unsigned, &asked.id);
+    }
     if let Ok(id) = header {
         answer.headers_mut().insert("x-amz-request-id", id);
     }
