@@ -19,6 +19,7 @@ use s3s::stream::{ByteStream, DynByteStream, RemainingLength};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::chunks::{self, Chunks};
 use crate::error::because;
 use crate::gateway::Gateway;
 use crate::metrics::Counted;
@@ -103,7 +104,7 @@ pub(crate) async fn received(
 ) -> S3Result<(Body, Option<OwnedSemaphorePermit>)> {
     let kind = Kind::of(head);
     if kind == Kind::Stream || body.is_end_stream() {
-        return Ok((Body::http_body(body), None));
+        return Ok((passing(head, body), None));
     }
     let most = kind.most();
     let len = body.size_hint().exact().map_or(most, |len| usize::try_from(len).unwrap_or(usize::MAX));
@@ -112,7 +113,7 @@ pub(crate) async fn received(
     }
     if kind == Kind::Document && is_signed(head) {
         let memory = gateway.memory(len).await?;
-        return Ok((Body::http_body(body), Some(memory)));
+        return Ok((passing(head, body), Some(memory)));
     }
     let memory = gateway.memory_of_strangers(len).await?;
     let bytes = whole(body, len).await?;
@@ -121,6 +122,14 @@ pub(crate) async fn received(
         _ => Body::from(bytes),
     };
     Ok((body, Some(memory)))
+}
+
+/// A body that the library reads as it comes.
+fn passing(head: &Parts, body: Coming) -> Body {
+    match chunks::has(&head.headers) {
+        true => Body::http_body(Chunks::new(body)),
+        false => Body::http_body(body),
+    }
 }
 
 async fn whole(mut body: Coming, most: usize) -> S3Result<Bytes> {
