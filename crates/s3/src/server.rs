@@ -1,7 +1,7 @@
 //! The HTTP server: connections, their limits, and an orderly shutdown.
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -153,12 +153,13 @@ impl Server {
             Serving::start(listener, "S3".to_owned(), limits.connections, ending, move |(stream, peer)| {
                 let (served, places) = (served.clone(), places.clone());
                 async move {
-                    let Some(_place) = places.take(peer.ip()) else {
+                    let addr = address(peer);
+                    let Some(_place) = places.take(addr) else {
                         served.gateway.counts.beyond_share.fetch_add(1, Relaxed);
                         tracing::warn!("refused a connection to S3 from {peer}: its address has half of all");
                         return;
                     };
-                    if let Err(error) = one(stream, peer, &served).await {
+                    if let Err(error) = one(stream, addr, &served).await {
                         tracing::debug!("a connection from {peer}: {error}");
                     }
                 }
@@ -214,19 +215,25 @@ struct Served {
     ending: CancellationToken,
 }
 
+/// The address that a peer is known by. A listener of IPv6 may see one of IPv4 written as one of IPv6 (`::ffff:10.77.0.3`), which
+/// the networks in policies would not contain.
+fn address(peer: SocketAddr) -> IpAddr {
+    peer.ip().to_canonical()
+}
+
 /// One connection, from its handshake to its end.
 async fn one(
     stream: TcpStream,
-    peer: SocketAddr,
+    peer: IpAddr,
     served: &Arc<Served>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     // An answer in small pieces must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     match &served.tls {
-        None => speak(stream, Origin { peer: peer.ip(), tls: false }, served).await?,
+        None => speak(stream, Origin { peer, tls: false }, served).await?,
         Some(tls) => {
             let encrypted = timeout(served.limits.head, tls.accept_anybody(stream)).await??;
-            speak(encrypted, Origin { peer: peer.ip(), tls: true }, served).await?;
+            speak(encrypted, Origin { peer, tls: true }, served).await?;
         }
     }
     Ok(())
@@ -334,6 +341,15 @@ async fn carry_out(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_ipv4_is_known_as_such() {
+        for (peer, addr) in
+            [("[::ffff:10.77.0.3]:5", "10.77.0.3"), ("10.77.0.3:5", "10.77.0.3"), ("[::1]:5", "::1")]
+        {
+            assert_eq!(address(peer.parse().unwrap()).to_string(), addr);
+        }
+    }
 
     #[test]
     fn limits_leave_room_for_one_request() {
