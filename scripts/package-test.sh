@@ -57,6 +57,16 @@ echo "== installed: $(inside dpkg-query -W -f '${Status} ${Version} ${Architectu
 version=$(inside kintsu --version)
 grep -q '^kintsu [0-9]' <<<"$version" || fail "expected kintsu and its version, got $version"
 echo "== $version"
+# A package that depends on nothing has a program that runs where there is nothing else.
+if [ -z "$(inside dpkg-query -W -f '${Depends}' kintsu)" ]; then
+    install -D "$root/usr/bin/kintsu" "$root/tmp/alone/kintsu"
+    alone=$(chroot "$root/tmp/alone" /kintsu --version) || fail "expected a static program, got one that does not run alone"
+    [ "$alone" = "$version" ] || fail "expected $version of the program alone, got $alone"
+    rm -r "$root/tmp/alone"
+    echo "== static: it runs in a root of its own"
+else
+    echo "== linked to libc"
+fi
 inside kintsu config check /usr/share/doc/kintsu/examples/kintsu.toml
 inside getent passwd kintsu || fail "expected a user kintsu, got none"
 for want in "/var/lib/kintsu 750 kintsu:kintsu" "/etc/kintsu 750 root:kintsu"; do

@@ -16,10 +16,22 @@ binary=${KINTSU_BINARY:-}
 if [ -z "$binary" ]; then
     target=$machine-unknown-linux-musl
     profile=${KINTSU_PROFILE:-release}
+    lacks=
+    [ -n "$(ls "$(rustc --print target-libdir --target "$target")" 2>/dev/null)" ] || lacks="the target $target of Rust (rustup target add $target)"
+    command -v musl-gcc >/dev/null || lacks="${lacks:+$lacks and }musl-gcc (apt install musl-tools)"
+    if [ -n "$lacks" ]; then
+        echo "a static program needs $lacks; KINTSU_BINARY=FILE packages a program that is there" >&2
+        exit 1
+    fi
     cargo build --locked --profile "$profile" --target "$target" -p kintsu
     folder=$profile
     [ "$profile" != dev ] || folder=debug
     binary=${CARGO_TARGET_DIR:-target}/$target/$folder/kintsu
+    # A program that asks for a loader is not static.
+    if LC_ALL=C readelf -lW "$binary" | grep INTERP >/dev/null; then
+        echo "expected a static program, got one that is linked to $(ldd "$binary" | wc -l) libraries" >&2
+        exit 1
+    fi
 fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 root=$(mktemp -d)

@@ -386,9 +386,8 @@ async fn delta(
 /// The disk fails; some may be forgotten then.
 pub async fn release(shared: &Shared, request: ReleaseUpdates) -> Result<Done, Status> {
     let log = log(shared).await?;
-    let release =
-        move || request.updates.iter().try_for_each(|of| log.release(of.block, role(of.replica), of.upto));
-    refused(release).await?;
+    let all = request.updates.into_iter().map(|of| (of.block, role(of.replica), of.upto));
+    refused(move || log.release_all(all)).await?;
     Ok(Done {})
 }
 

@@ -34,7 +34,7 @@ pub struct Options {
     /// How long a running operation waits for a coordinator that went away. An operation that has not begun fails
     /// at once.
     pub patience: Duration,
-    /// A volume's log of this many bytes is brought into the blocks before it grows further.
+    /// Where a volume's log has this many bytes, a write waits until its stripe is committed.
     pub large_log_bytes: u64,
 }
 

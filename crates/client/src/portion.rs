@@ -272,7 +272,7 @@ impl Portion {
     /// places of the stripe's blocks. Returns whether the fault names something new to avoid.
     async fn learn(&mut self, fault: &Fault, held_up: bool) -> Result<bool, ClientError> {
         tracing::info!("reading {}: {fault}; planning around it", self.name);
-        if held_up && matches!(fault.kind, FaultKind::Lost | FaultKind::Stalled | FaultKind::Aborted) {
+        if held_up && (fault.kind.is_silence() || fault.kind == FaultKind::Aborted) {
             return Ok(false);
         }
         if fault.kind == FaultKind::Stale {

@@ -44,7 +44,7 @@ pub use object::{EncodeWhen, Get, Ls, Name, Put, Rm};
 pub use operate::{ConfigCommand, Df, Health, JobsCommand, Repack};
 pub use page::{OwnPage, PageArgs};
 pub use repair::{Explain, RatesCommand, Repair};
-pub use s3::S3;
+pub use s3::{DEFAULT_METRICS, S3};
 pub use serve::{AgentArgs, CoordinatorArgs, Rack, Up};
 pub use sim::{Sim, SimCluster, SimCodes, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
 pub use volume::{Survives, VolumeCommand, VolumeCreate, VolumeRead, VolumeWrite};

@@ -278,7 +278,7 @@ fn conclude(
     }
     if cancelled {
         // When all runs are cancelled at once, some connections break; no node is to blame for that.
-        let broken = |fault: &Fault| matches!(fault.kind, FaultKind::Lost | FaultKind::Stalled);
+        let broken = |fault: &Fault| fault.kind.is_silence();
         for report in reports.iter_mut().filter(|report| broken(&report.fault)) {
             report.fault = fault(FaultKind::Aborted, report.node, "the run was cancelled");
         }

@@ -32,8 +32,8 @@ pub(crate) fn culprit(reports: Vec<Report>) -> Option<Fault> {
         let blamed = report.fault.node;
         match report.fault.kind {
             FaultKind::Aborted => 6,
-            FaultKind::Lost | FaultKind::Stalled if report.direct || blamed == report.node => 1,
-            FaultKind::Lost | FaultKind::Stalled => match report.downstream.contains(&blamed) {
+            kind if kind.is_silence() && (report.direct || blamed == report.node) => 1,
+            kind if kind.is_silence() => match report.downstream.contains(&blamed) {
                 false if !complaining.contains(&blamed) => 2,
                 false => 3,
                 true if !complaining.contains(&blamed) => 4,

@@ -20,11 +20,11 @@ use crate::audit::Attempt;
 use crate::bucket::{Bucket, POLICY};
 use crate::condition::Circumstances;
 use crate::entry::{self, Entry};
-use crate::error::{because, invalid};
+use crate::error::{Asked, because, invalid};
 use crate::gateway::{self, Gateway};
 use crate::keys::{Key, Keys, Right};
 use crate::policy::{Effect, Policy};
-use crate::{presigned, tags};
+use crate::{signed, tags};
 
 /// Who calls: a key, or somebody without one.
 #[derive(Debug)]
@@ -336,13 +336,14 @@ pub(crate) fn parameter<'p>(query: &'p [(String, String)], name: &str) -> Option
 #[async_trait]
 impl S3Access for AccessCheck {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        Asked::is(cx.s3_op().name());
         let key = cx.credentials().and_then(|known| self.0.keys.find(&known.access_key));
         let caller = Arc::new(Caller { key });
         cx.extensions_mut().insert(caller.clone());
         let attempt = Attempt::of(cx, &caller);
         // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
         let parameters = tags::parse(cx.uri().query().unwrap_or_default());
-        let parameters = parameters.and_then(|known| presigned::check(&known, cx.headers()).map(|()| known));
+        let parameters = parameters.and_then(|known| signed::check(&known, cx.headers()).map(|()| known));
         let checked = match parameters {
             Ok(parameters) => self.may(&caller, &parameters, cx).await,
             Err(error) => Err(error),

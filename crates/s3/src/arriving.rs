@@ -19,8 +19,10 @@ use s3s::stream::{ByteStream, DynByteStream, RemainingLength};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::chunks::{self, Chunks};
 use crate::error::because;
 use crate::gateway::Gateway;
+use crate::metrics::Counted;
 use crate::patience::Sent;
 use crate::tags;
 
@@ -35,6 +37,9 @@ pub(crate) const FIELD_BYTES: usize = 64 << 10;
 
 /// Forms are passed on in pieces of this size.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
+
+/// A body that a client sends.
+pub(crate) type Coming = Sent<Counted<Incoming>>;
 
 /// What the body of a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,11 +100,11 @@ fn is_signed(head: &Parts) -> bool {
 pub(crate) async fn received(
     gateway: &Gateway,
     head: &Parts,
-    body: Sent<Incoming>,
+    body: Coming,
 ) -> S3Result<(Body, Option<OwnedSemaphorePermit>)> {
     let kind = Kind::of(head);
     if kind == Kind::Stream || body.is_end_stream() {
-        return Ok((Body::http_body(body), None));
+        return Ok((passing(head, body), None));
     }
     let most = kind.most();
     let len = body.size_hint().exact().map_or(most, |len| usize::try_from(len).unwrap_or(usize::MAX));
@@ -108,7 +113,7 @@ pub(crate) async fn received(
     }
     if kind == Kind::Document && is_signed(head) {
         let memory = gateway.memory(len).await?;
-        return Ok((Body::http_body(body), Some(memory)));
+        return Ok((passing(head, body), Some(memory)));
     }
     let memory = gateway.memory_of_strangers(len).await?;
     let bytes = whole(body, len).await?;
@@ -119,7 +124,15 @@ pub(crate) async fn received(
     Ok((body, Some(memory)))
 }
 
-async fn whole(mut body: Sent<Incoming>, most: usize) -> S3Result<Bytes> {
+/// A body that the library reads as it comes.
+fn passing(head: &Parts, body: Coming) -> Body {
+    match chunks::has(&head.headers) {
+        true => Body::http_body(Chunks::new(body)),
+        false => Body::http_body(body),
+    }
+}
+
+async fn whole(mut body: Coming, most: usize) -> S3Result<Bytes> {
     let mut out = BytesMut::with_capacity(most);
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| match error.kind() {

@@ -15,6 +15,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::task::JoinHandle;
 
+use crate::chunks::WRONG_CHUNK;
 use crate::entry::{algorithms, values};
 use crate::error::because;
 use crate::gateway::EntityTags;
@@ -350,6 +351,9 @@ fn of_body(text: &str) -> S3Error {
     }
     if text.contains("SignatureMismatch") {
         return because(S3ErrorCode::SignatureDoesNotMatch, "a chunk of the body has another signature");
+    }
+    if let Some((_, text)) = text.split_once(WRONG_CHUNK) {
+        return because(S3ErrorCode::InvalidRequest, format!("{WRONG_CHUNK}{text}"));
     }
     incomplete(&format!("the body ended early: {text}"))
 }

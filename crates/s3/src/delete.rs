@@ -114,15 +114,13 @@ impl Gateway {
         } else {
             only.judge(current.as_ref())?;
         }
-        let mut change = self.put_aside(bucket, key, current.as_ref()).await?;
+        let (mut change, place) = self.put_aside(bucket, key, current.as_ref()).await?;
         change.checks.push(Check::Is { name, id: current.map(|info| info.id) });
         change.checks.extend(bucket.checks());
         if versioning != Versioning::Never {
-            let mut facts = [(entry::MARKER.to_owned(), "1".to_owned())].into_iter().collect::<Vec<_>>();
-            if versioning == Versioning::Enabled {
-                facts.push((entry::VERSIONED.to_owned(), "1".to_owned()));
-            }
-            let attributes = Attributes { facts: facts.into_iter().collect(), ..Attributes::default() };
+            let mut facts = place;
+            facts.insert(entry::MARKER.to_owned(), "1".to_owned());
+            let attributes = Attributes { facts, ..Attributes::default() };
             let name = names::versions(&bucket.name, key);
             change.steps.push(Step::Mark { name, newest_first: true, attributes });
         }

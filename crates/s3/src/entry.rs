@@ -17,6 +17,8 @@ use crate::bucket::Bucket;
 pub(crate) const ETAG: &str = "etag";
 /// It was written while versions were kept, so its id is its version.
 pub(crate) const VERSIONED: &str = "v";
+/// The id of the null version among those before it; empty if there was none. Only versions that are kept say it.
+pub(crate) const NULL_BEFORE: &str = "null";
 /// It is a delete marker.
 pub(crate) const MARKER: &str = "marker";
 /// The storage class.
@@ -105,6 +107,16 @@ impl<'o> Entry<'o> {
 
     pub(crate) fn is_versioned(self) -> bool {
         self.fact(VERSIONED).is_some()
+    }
+
+    /// What a version says of the null version before it ([`NULL_BEFORE`]), if this is the newest one before it. `None`: that is not known,
+    /// because an earlier Kintsu wrote the newest.
+    pub(crate) fn null_before(newest: Option<Self>) -> Option<String> {
+        match newest {
+            None => Some(String::new()),
+            Some(newest) if newest.is_versioned() => newest.owned(NULL_BEFORE),
+            Some(null) => Some(format!("{:016x}", null.0.id)),
+        }
     }
 
     /// The name of the version.

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use http::StatusCode;
 use kintsu_client::ClientError;
@@ -75,15 +76,38 @@ pub(crate) fn of(error: ClientError) -> S3Error {
     }
 }
 
+/// A request that is carried out.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// Its name, which its answer has too.
+    pub id: String,
+    /// What it asks for, once that is known.
+    pub operation: OnceLock<String>,
+    /// Headers for which it was refused because they are not signed.
+    pub unsigned: OnceLock<String>,
+}
+
+impl Asked {
+    /// The request that is carried out asks for this.
+    pub(crate) fn is(operation: &str) {
+        let _ = REQUEST.try_with(|asked| asked.operation.set(operation.to_owned()));
+    }
+
+    /// The request that is carried out has these headers, which are not signed.
+    pub(crate) fn has_unsigned(names: String) {
+        let _ = REQUEST.try_with(|asked| asked.unsigned.set(names));
+    }
+}
+
 tokio::task_local! {
-    /// The name of the request that is carried out, which its answer has too.
-    pub(crate) static REQUEST: String;
+    /// The request that is carried out.
+    pub(crate) static REQUEST: Arc<Asked>;
 }
 
 /// An error with a code and a text.
 pub(crate) fn because(code: S3ErrorCode, text: impl Into<String>) -> S3Error {
     let mut error = S3Error::with_message(code, text.into());
-    let _ = REQUEST.try_with(|request| error.set_request_id(request.clone()));
+    let _ = REQUEST.try_with(|asked| error.set_request_id(asked.id.clone()));
     error
 }
 

@@ -29,13 +29,20 @@ fn now() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }
 
-/// The versions of a key, the newest first.
+/// The versions of a key as they are listed, the newest first. There may be many, so only the last one is kept.
 #[derive(Default)]
 struct Versions {
     key: String,
     /// Whether the first is what the key shows.
     shown: bool,
-    all: Vec<ObjectInfo>,
+    seen: usize,
+    last: Option<ObjectInfo>,
+}
+
+impl Versions {
+    fn add(&mut self, info: ObjectInfo) {
+        (self.seen, self.last) = (self.seen + 1, Some(info));
+    }
 }
 
 impl Gateway {
@@ -158,54 +165,62 @@ impl Gateway {
             for info in page.objects {
                 let rest = info.name.strip_prefix(&base).and_then(|rest| rest.split_once(names::END_OF_KEY));
                 let Some((key, _)) = rest else { continue };
-                if key != of_key.key || of_key.all.is_empty() {
-                    removed += self.end_older(bucket, rules, &of_key).await?;
-                    let current = match rules.iter().any(|rule| rule.fits_key(key)) {
-                        true => self.current(&names::object(&bucket.name, key)).await?,
-                        false => None,
-                    };
-                    let (shown, all) = (current.is_some(), current.into_iter().collect());
-                    of_key = Versions { key: key.to_owned(), shown, all };
+                if key != of_key.key || of_key.seen == 0 {
+                    removed += self.end_marker(bucket, rules, &of_key).await?;
+                    of_key = Versions { key: key.to_owned(), ..Versions::default() };
+                    if rules.iter().any(|rule| rule.fits_key(key))
+                        && let Some(current) = self.current(&names::object(&bucket.name, key)).await?
+                    {
+                        of_key.shown = true;
+                        of_key.add(current);
+                    }
                 }
-                of_key.all.push(info);
+                removed += self.end_older(bucket, rules, &of_key, &info).await?;
+                of_key.add(info);
             }
             if !page.more {
-                return Ok(removed + self.end_older(bucket, rules, &of_key).await?);
+                return Ok(removed + self.end_marker(bucket, rules, &of_key).await?);
             }
         }
     }
 
-    async fn end_older(&self, bucket: &Bucket, rules: &[Rule], of_key: &Versions) -> S3Result<usize> {
-        let Versions { key, shown, all } = of_key;
-        let (day, mut removed) = (self.config.day, 0);
-        if let ([only], false) = (all.as_slice(), shown) {
-            let hides_nothing = |rule: &&Rule| {
-                let flag = rule.expiration().and_then(|expiration| expiration.expired_object_delete_marker);
-                flag == Some(true) || rule.ends(only.created, day).is_some_and(|end| end <= now())
-            };
-            if Entry(only).is_marker()
-                && self.rule(rules.iter().filter(hides_nothing), key, only).await?.is_some()
-            {
-                let version = Entry(only).version();
-                removed += usize::from(self.end(bucket, key, Some(&version), only).await?);
-            }
-            return Ok(removed);
+    /// Ends a delete marker that is all there is of its key.
+    async fn end_marker(&self, bucket: &Bucket, rules: &[Rule], of_key: &Versions) -> S3Result<usize> {
+        let Versions { key, shown: false, seen: 1, last: Some(only) } = of_key else { return Ok(0) };
+        let hides_nothing = |rule: &&Rule| {
+            let flag = rule.expiration().and_then(|expiration| expiration.expired_object_delete_marker);
+            flag == Some(true) || rule.ends(only.created, self.config.day).is_some_and(|end| end <= now())
+        };
+        if !Entry(only).is_marker()
+            || self.rule(rules.iter().filter(hides_nothing), key, only).await?.is_none()
+        {
+            return Ok(0);
         }
-        for (i, pair) in all.windows(2).enumerate() {
-            let [newer, info] = pair else { continue };
-            let ended = |rule: &&Rule| {
-                let Some(noncurrent) = rule.noncurrent() else { return false };
-                // The first of all is not an older version.
-                let spared = usize::try_from(noncurrent.newer_noncurrent_versions.unwrap_or(0)).unwrap_or(0);
-                let days = noncurrent.noncurrent_days.unwrap_or(i32::MAX);
-                i >= spared && after_days(newer.created, days, day) <= now()
-            };
-            if self.rule(rules.iter().filter(ended), key, info).await?.is_some() {
-                let version = Entry(info).version();
-                removed += usize::from(self.end(bucket, key, Some(&version), info).await?);
-            }
+        let ended = self.end(bucket, key, Some(&Entry(only).version()), only).await?;
+        Ok(usize::from(ended))
+    }
+
+    /// Ends a version that follows those which were seen.
+    async fn end_older(
+        &self,
+        bucket: &Bucket,
+        rules: &[Rule],
+        of_key: &Versions,
+        info: &ObjectInfo,
+    ) -> S3Result<usize> {
+        // The first of all is not an older version.
+        let Versions { key, seen, last: Some(newer), .. } = of_key else { return Ok(0) };
+        let ended = |rule: &&Rule| {
+            let Some(noncurrent) = rule.noncurrent() else { return false };
+            let spared = usize::try_from(noncurrent.newer_noncurrent_versions.unwrap_or(0)).unwrap_or(0);
+            let days = noncurrent.noncurrent_days.unwrap_or(i32::MAX);
+            *seen > spared && after_days(newer.created, days, self.config.day) <= now()
+        };
+        if self.rule(rules.iter().filter(ended), key, info).await?.is_none() {
+            return Ok(0);
         }
-        Ok(removed)
+        let ended = self.end(bucket, key, Some(&Entry(info).version()), info).await?;
+        Ok(usize::from(ended))
     }
 
     /// Removes a version if it is still this one; what is locked or was changed stays until the next time.

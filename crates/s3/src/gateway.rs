@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,6 +17,7 @@ use crate::audit::Attempt;
 use crate::body::{Claims, Intake};
 use crate::bucket::Bucket;
 use crate::error::because;
+use crate::metrics::Counts;
 use crate::server::Limits;
 use crate::{Keys, S3GatewayError};
 
@@ -90,6 +92,7 @@ pub(crate) struct Gateway {
     pub client: Client,
     pub config: Config,
     pub keys: Arc<Keys>,
+    pub counts: Arc<Counts>,
     /// Bytes that may be in memory.
     budget: Budget,
     /// Those of bodies that are read before it is known who sends them.
@@ -112,13 +115,25 @@ impl Budget {
     fn new(units: usize) -> Self {
         Self { units, free: Arc::new(Semaphore::new(units)) }
     }
+
+    fn share(&self, name: &'static str) -> Share {
+        let taken = self.units.saturating_sub(self.free.available_permits());
+        Share { name, taken: taken * UNIT, limit: self.units * UNIT }
+    }
+}
+
+/// A part of the memory, in bytes.
+pub(crate) struct Share {
+    pub name: &'static str,
+    pub taken: usize,
+    pub limit: usize,
 }
 
 impl Gateway {
     pub(crate) fn new(client: Client, keys: Arc<Keys>, config: Config) -> Self {
         let units = config.limits.memory_bytes / UNIT;
         let (budget, of_strangers) = (Budget::new(units - units / STRANGERS), Budget::new(units / STRANGERS));
-        Self { client, config, keys, budget, of_strangers }
+        Self { client, config, keys, counts: Arc::default(), budget, of_strangers }
     }
 
     /// A body of which `len` bytes are to come, if that is known otherwise than from itself.
@@ -142,12 +157,20 @@ impl Gateway {
         self.of_budget(&self.of_strangers, bytes).await
     }
 
+    /// The parts of the memory at this moment.
+    pub(crate) fn shares_of_memory(&self) -> [Share; 2] {
+        [self.budget.share("objects"), self.of_strangers.share("strangers")]
+    }
+
     async fn of_budget(&self, budget: &Budget, bytes: usize) -> S3Result<OwnedSemaphorePermit> {
         let units = bytes.div_ceil(UNIT).clamp(1, budget.units);
         let waiting = budget.free.clone().acquire_many_owned(units as u32);
         match tokio::time::timeout(self.config.limits.patience, waiting).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(because(S3ErrorCode::SlowDown, "the server holds as many bytes as it may; try again")),
+            _ => {
+                self.counts.without_memory.fetch_add(1, Relaxed);
+                Err(because(S3ErrorCode::SlowDown, "the server holds as many bytes as it may; try again"))
+            }
         }
     }
 

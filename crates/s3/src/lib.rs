@@ -1,7 +1,7 @@
 //! A server of the S3 protocol over a cluster: a gateway for its clients, as the NBD server is for those of volumes.
 //!
-//! In order of reading: `server` (connections and their limits), `patience` and `arriving` (how long bytes are waited for, and what is read
-//! first), `keys` (who may call), `presigned`, `actions`, `policy`,
+//! In order of reading: `server` and `places` (connections and their limits), `metrics` (what it does, in numbers), `patience` and `arriving` (how long bytes are waited for, and what is read
+//! first), `chunks` (bodies that say the size of each piece), `keys` (who may call), `signed` (what a signature covers), `actions`, `policy`,
 //! `condition`, `acl`, `public` and `access` (who may do what), `audit` (who did), `gateway` (the table of operations), `names` (what is kept under which name), `bucket` and `entry` (what is known of
 //! buckets and objects), `body` (bytes that come), then the operations: `put`, `get`, `list`, `delete`, `versions`,
 //! `multipart`, `copy`, `settings`, `cors`, `lock`, `lifecycle` and `expiry`. What is served and what is not: `docs/s3.md`; why it is built so: `docs/adr/0013-s3.md`.
@@ -20,6 +20,7 @@ mod arriving;
 mod audit;
 mod body;
 mod bucket;
+mod chunks;
 mod condition;
 mod copy;
 mod cors;
@@ -35,15 +36,17 @@ mod keys;
 mod lifecycle;
 mod list;
 mod lock;
+mod metrics;
 mod multipart;
 mod names;
 mod patience;
+mod places;
 mod policy;
-mod presigned;
 mod public;
 mod put;
 mod server;
 mod settings;
+mod signed;
 mod skew;
 mod sums;
 mod tags;
@@ -52,4 +55,5 @@ mod versions;
 pub use error::S3GatewayError;
 pub use gateway::{Config, EntityTags};
 pub use keys::Keys;
+pub use metrics::Numbers;
 pub use server::{Limits, Listen, Server};

@@ -228,13 +228,11 @@ impl Gateway {
                     format!("x-amz-mp-object-size: the client says {expected}, the parts have {size} bytes");
                 return Err(because(S3ErrorCode::InvalidRequest, text));
             }
-            let (mut change, versioned) = self.take_place(&bucket, &input.key, &conditions).await?;
+            let (mut change, place) = self.take_place(&bucket, &input.key, &conditions).await?;
             let mut facts = facts_of(&upload, &parts)?;
             sums::check(&claimed, &facts)?;
             lock::add_default(&bucket, &mut facts)?;
-            if versioned {
-                facts.insert(entry::VERSIONED.to_owned(), "1".to_owned());
-            }
+            facts.extend(place);
             change.checks.push(Check::Is { name: upload.name.clone(), id: Some(upload.info.id) });
             let kept: BTreeMap<&str, u64> = parts.iter().map(|part| (part.name.as_str(), part.id)).collect();
             change

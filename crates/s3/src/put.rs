@@ -88,6 +88,9 @@ impl Conditions {
     }
 }
 
+/// Facts of an object.
+pub(crate) type Facts = BTreeMap<String, String>;
+
 /// Where an object takes its place.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
@@ -103,7 +106,7 @@ pub(crate) struct Storing {
     pub place: Place,
     pub code: String,
     pub attributes: Attributes,
-    pub facts: BTreeMap<String, String>,
+    pub facts: Facts,
     pub claims: Claims,
 }
 
@@ -143,10 +146,8 @@ impl End<'_> {
         let bucket = fresh.as_ref().unwrap_or(&self.storing.bucket);
         let change = match &self.storing.place {
             Place::Key { key, conditions } => {
-                let (change, versioned) = self.gateway.take_place(bucket, key, conditions).await?;
-                if versioned {
-                    facts.insert(entry::VERSIONED.to_owned(), "1".to_owned());
-                }
+                let (change, place) = self.gateway.take_place(bucket, key, conditions).await?;
+                facts.extend(place);
                 lock::add_default(bucket, &mut facts)?;
                 change
             }
@@ -178,7 +179,7 @@ impl Finish for End<'_> {
 }
 
 impl Gateway {
-    /// What happens when an object takes its place as the newest version of a key, and whether it has a version.
+    /// What happens when an object takes its place as the newest version of a key, and the facts of that place.
     ///
     /// # Errors
     /// A condition does not hold; the bucket is gone.
@@ -187,39 +188,50 @@ impl Gateway {
         bucket: &Bucket,
         key: &str,
         conditions: &Conditions,
-    ) -> S3Result<(Change, bool)> {
+    ) -> S3Result<(Change, Facts)> {
         let (name, versioning) = (names::object(&bucket.name, key), bucket.versioning());
         let mut checks = Vec::from(bucket.checks());
         let mut steps = Vec::new();
         if versioning == Versioning::Never && conditions.is_empty() {
             steps.push(Step::Remove { name });
-            return Ok((Change { checks, steps }, false));
+            return Ok((Change { checks, steps }, Facts::new()));
         }
         let current = self.current(&name).await?;
         conditions.judge(current.as_ref())?;
         checks.push(Check::Is { name: name.clone(), id: current.as_ref().map(|info| info.id) });
-        let kept = self.put_aside(bucket, key, current.as_ref()).await?;
+        let (kept, facts) = self.put_aside(bucket, key, current.as_ref()).await?;
         checks.extend(kept.checks);
         steps.extend(kept.steps);
-        Ok((Change { checks, steps }, versioning == Versioning::Enabled))
+        Ok((Change { checks, steps }, facts))
     }
 
-    /// What becomes of the newest version of a key, and of the null version, when another one comes.
+    /// What becomes of the newest version of a key, and of the null version, when another one comes; and the facts of that one.
     pub(crate) async fn put_aside(
         &self,
         bucket: &Bucket,
         key: &str,
         current: Option<&ObjectInfo>,
-    ) -> S3Result<Change> {
+    ) -> S3Result<(Change, Facts)> {
         let (name, older) = (names::object(&bucket.name, key), names::versions(&bucket.name, key));
-        let mut change = Change::default();
+        let (mut change, mut facts) = (Change::default(), Facts::new());
         let keep = match bucket.versioning() {
             Versioning::Never => false,
-            Versioning::Enabled => true,
+            Versioning::Enabled => {
+                let newest = self.newest(bucket, key, current, &mut change).await?;
+                facts.insert(entry::VERSIONED.to_owned(), "1".to_owned());
+                let before = Entry::null_before(newest.as_ref().map(Entry));
+                facts.extend(before.map(|before| (entry::NULL_BEFORE.to_owned(), before)));
+                true
+            }
             Versioning::Suspended => {
                 // The new one is the null version: there is no other then.
-                let is_current = current.is_some_and(|current| !Entry(current).is_versioned());
-                let old = if is_current { None } else { self.older_null(bucket, key).await? };
+                let newest = self.newest(bucket, key, current, &mut change).await?;
+                let old = match newest {
+                    Some(newest) if Entry(&newest).is_versioned() => {
+                        self.null_before(bucket, key, Entry(&newest)).await?
+                    }
+                    marker => marker.filter(|_| current.is_none()),
+                };
                 if let Some(old) = old {
                     change.checks.push(Check::Is { name: old.name.clone(), id: Some(old.id) });
                     change.steps.push(Step::Remove { name: old.name });
@@ -233,7 +245,25 @@ impl Gateway {
                 false => Step::Remove { name },
             });
         }
-        Ok(change)
+        Ok((change, facts))
+    }
+
+    /// The newest version of a key or its newest delete marker. The caller checks that the current object is still this one; if
+    /// there is none, a check is added that the marker is still the newest.
+    async fn newest(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        current: Option<&ObjectInfo>,
+        change: &mut Change,
+    ) -> S3Result<Option<ObjectInfo>> {
+        if let Some(current) = current {
+            return Ok(Some(current.clone()));
+        }
+        let newest = self.newest_older(bucket, key).await?;
+        let (prefix, id) = (names::versions(&bucket.name, key), newest.as_ref().map(|info| info.id));
+        change.checks.push(Check::First { prefix, id });
+        Ok(newest)
     }
 
     /// The object of this name, if there is one.
@@ -434,8 +464,8 @@ pub(crate) fn facts(
     (owner, acl): (String, Option<String>),
     class: Option<&str>,
     headers: Headers,
-) -> S3Result<BTreeMap<String, String>> {
-    let mut facts = BTreeMap::from([(entry::WRITER.to_owned(), owner)]);
+) -> S3Result<Facts> {
+    let mut facts = Facts::from([(entry::WRITER.to_owned(), owner)]);
     facts.extend(acl.map(|acl| (entry::ACL.to_owned(), acl)));
     let mut note = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {

@@ -1,13 +1,12 @@
 //! The HTTP server: connections, their limits, and an orderly shutdown.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,7 +15,7 @@ use kintsu_wire::net::Serving;
 use kintsu_wire::{Tls, TrustedNetwork};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{HttpError, HttpResponse, S3Error, S3ErrorCode};
+use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -28,10 +27,12 @@ use crate::access::{AccessCheck, Origin, Secrets};
 use crate::arriving::{self, DOCUMENT_BYTES, FIELD_BYTES, FORM_BYTES, PIECE_BYTES};
 use crate::body::hex;
 use crate::cors::Crossing;
-use crate::error::{REQUEST, because};
+use crate::error::{Asked, REQUEST, because};
 use crate::gateway::{Config, Gateway, Operations};
+use crate::metrics::{Counted, Numbers};
 use crate::patience::{Sent, Taken};
-use crate::{Keys, S3GatewayError, skew};
+use crate::places::Places;
+use crate::{Keys, S3GatewayError, signed, skew};
 
 /// Most bytes that a connection buffers of what it reads, and of what it writes. The head of a request (its first line and
 /// headers) must fit. Bodies pass in pieces of at most this size, so it is more than heads need.
@@ -102,6 +103,7 @@ pub struct Listen {
 pub struct Server {
     addr: SocketAddr,
     serving: Serving,
+    numbers: Numbers,
     /// Carries out lifecycle rules; ends when it is dropped.
     _expiring: JoinSet<()>,
 }
@@ -144,23 +146,26 @@ impl Server {
         };
         let ending = served.ending.clone();
         let mut expiring = JoinSet::new();
-        expiring.spawn(gateway.expire(ending.clone()));
+        expiring.spawn(gateway.clone().expire(ending.clone()));
         let served = Arc::new(served);
         let places = Arc::new(Places::new(limits.connections));
         let serving =
             Serving::start(listener, "S3".to_owned(), limits.connections, ending, move |(stream, peer)| {
                 let (served, places) = (served.clone(), places.clone());
                 async move {
-                    let Some(_place) = places.take(peer.ip()) else {
+                    let addr = address(peer);
+                    let Some(_place) = places.take(addr) else {
+                        served.gateway.counts.beyond_share.fetch_add(1, Relaxed);
                         tracing::warn!("refused a connection to S3 from {peer}: its address has half of all");
                         return;
                     };
-                    if let Err(error) = one(stream, peer, &served).await {
+                    if let Err(error) = one(stream, addr, &served).await {
                         tracing::debug!("a connection from {peer}: {error}");
                     }
                 }
             });
-        Ok(Self { addr, serving, _expiring: expiring })
+        let numbers = Numbers::new(gateway, serving.places());
+        Ok(Self { addr, serving, numbers, _expiring: expiring })
     }
 
     /// Where it listens.
@@ -171,6 +176,11 @@ impl Server {
     /// Connections at this moment.
     pub fn connections(&self) -> usize {
         self.serving.connections()
+    }
+
+    /// What it does, in numbers.
+    pub fn numbers(&self) -> Numbers {
+        self.numbers.clone()
     }
 
     /// Takes no more connections and requests, and waits until those under way are answered. After `wait` they are
@@ -205,61 +215,25 @@ struct Served {
     ending: CancellationToken,
 }
 
-/// Connections by address. One address has at most half of all, so that it cannot keep out the others. Loopback is
-/// excepted: a proxy may stand there for all clients.
-struct Places {
-    most: usize,
-    taken: Mutex<HashMap<IpAddr, usize>>,
-}
-
-impl Places {
-    fn new(connections: usize) -> Self {
-        Self { most: connections.div_ceil(2), taken: Mutex::default() }
-    }
-
-    /// A place for a connection from an address, if there is one.
-    fn take(&self, addr: IpAddr) -> Option<Place<'_>> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = taken.entry(addr).or_insert(0);
-        if *count >= self.most && !addr.is_loopback() {
-            return None;
-        }
-        *count += 1;
-        Some(Place { of: self, addr })
-    }
-}
-
-/// The place of one connection, until it is dropped.
-struct Place<'p> {
-    of: &'p Places,
-    addr: IpAddr,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut taken = self.of.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = taken.get_mut(&self.addr) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.addr);
-            }
-        }
-    }
+/// The address that a peer is known by. A listener of IPv6 may see one of IPv4 written as one of IPv6 (`::ffff:10.77.0.3`), which
+/// the networks in policies would not contain.
+fn address(peer: SocketAddr) -> IpAddr {
+    peer.ip().to_canonical()
 }
 
 /// One connection, from its handshake to its end.
 async fn one(
     stream: TcpStream,
-    peer: SocketAddr,
+    peer: IpAddr,
     served: &Arc<Served>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     // An answer in small pieces must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     match &served.tls {
-        None => speak(stream, Origin { peer: peer.ip(), tls: false }, served).await?,
+        None => speak(stream, Origin { peer, tls: false }, served).await?,
         Some(tls) => {
             let encrypted = timeout(served.limits.head, tls.accept_anybody(stream)).await??;
-            speak(encrypted, Origin { peer: peer.ip(), tls: true }, served).await?;
+            speak(encrypted, Origin { peer, tls: true }, served).await?;
         }
     }
     Ok(())
@@ -291,21 +265,27 @@ async fn answer(
     request: Request<Incoming>,
     origin: Origin,
     served: Arc<Served>,
-) -> Result<HttpResponse, HttpError> {
+) -> Result<Response<Counted<Body>>, HttpError> {
     let mut random = [0; 8];
     let id = getrandom::fill(&mut random).map_or_else(|_| String::new(), |()| hex(&random));
     let header = HeaderValue::try_from(&id);
-    let mut answer = match REQUEST.scope(id, carry_out(request, origin, served)).await {
+    let asked = Arc::new(Asked { id, ..Asked::default() });
+    let mut under_way = served.gateway.counts.begin(asked.clone());
+    let mut answer = match REQUEST.scope(asked.clone(), carry_out(request, origin, served)).await {
         Ok(answer) => answer,
         Err(Failed::Told(error)) => {
             error.to_http_response().map_err(|error| HttpError::new(Box::new(error)))?
         }
         Err(Failed::Broken(error)) => return Err(error),
     };
+    if let Some(unsigned) = asked.unsigned.get() {
+        signed::tell(&mut answer, unsigned, &asked.id);
+    }
     if let Ok(id) = header {
         answer.headers_mut().insert("x-amz-request-id", id);
     }
-    Ok(answer)
+    under_way.status = answer.status().as_u16();
+    Ok(answer.map(|body| Counted::sent(body, under_way)))
 }
 
 /// Why a request was not carried out.
@@ -333,14 +313,17 @@ async fn carry_out(
     skew::check(request.headers(), SystemTime::now())?;
     let late = Arc::new(AtomicBool::new(false));
     let (mut head, body) = request.into_parts();
+    let body = Counted::received(body, gateway.counts.clone());
     let body = Sent::new(body, limits.idle, late.clone());
     // Without a turn: whoever sends a form may be a stranger who takes its time.
     let (body, _memory) = arriving::received(gateway, &head, body).await?;
     let turn = timeout(limits.patience, served.turns.clone().acquire_owned()).await;
     let Ok(Ok(_turn)) = turn else {
+        gateway.counts.without_turn.fetch_add(1, Relaxed);
         return Err(because(S3ErrorCode::SlowDown, "the server is busy; try again later").into());
     };
     if head.method == Method::OPTIONS {
+        Asked::is("Preflight");
         return Ok(gateway.preflight(&head.uri, &head.headers).await?);
     }
     head.extensions.insert(origin);
@@ -360,18 +343,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_at_most_half_of_all_connections() {
-        let places = Places::new(5);
-        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let mut taken: Vec<_> = (0..3).map(|_| places.take(a).unwrap()).collect();
-        assert!(places.take(a).is_none() && places.take(b).is_some());
-        taken.pop();
-        taken.extend(places.take(a));
-        assert_eq!(taken.len(), 3);
-        let local: Vec<_> = (0..5).filter_map(|_| places.take([127, 0, 0, 1].into())).collect();
-        assert_eq!(local.len(), 5);
-        drop((taken, local));
-        assert!(places.taken.lock().unwrap().is_empty());
+    fn an_address_of_ipv4_is_known_as_such() {
+        for (peer, addr) in
+            [("[::ffff:10.77.0.3]:5", "10.77.0.3"), ("10.77.0.3:5", "10.77.0.3"), ("[::1]:5", "::1")]
+        {
+            assert_eq!(address(peer.parse().unwrap()).to_string(), addr);
+        }
     }
 
     #[test]

@@ -14,6 +14,12 @@ use crate::gateway::{self, Gateway};
 use crate::list::{Shown, most};
 use crate::names;
 
+/// Versions in one page of a search.
+const PAGE: u32 = 1000;
+
+/// Most pages of a search.
+const SEARCHED: u32 = 10;
+
 impl Gateway {
     /// A version of a key, with the name of its object; the newest one if none is named.
     ///
@@ -72,27 +78,75 @@ impl Gateway {
             return self.older_null(bucket, key).await;
         }
         let Some(id) = entry::id_of_version(version) else { return Ok(None) };
+        let found = self.older_of(bucket, key, id).await?;
+        Ok(found.filter(|info| Entry(info).version() == version))
+    }
+
+    async fn older_of(&self, bucket: &Bucket, key: &str, id: u64) -> S3Result<Option<ObjectInfo>> {
         match self.client.info_of(&names::versions(&bucket.name, key), id).await {
-            Ok(info) => Ok(Some(info).filter(|info| Entry(info).version() == version)),
+            Ok(info) => Ok(Some(info)),
             Err(ClientError::NotFound(_)) => Ok(None),
             Err(other) => Err(of(other)),
         }
     }
 
-    /// The one among them that was written while versions were not kept. Its name says nothing of that, so it is searched for.
-    pub(crate) async fn older_null(&self, bucket: &Bucket, key: &str) -> S3Result<Option<ObjectInfo>> {
+    /// The one among them that was written while versions were not kept, or the delete marker that was made then.
+    async fn older_null(&self, bucket: &Bucket, key: &str) -> S3Result<Option<ObjectInfo>> {
+        let current = self.current(&names::object(&bucket.name, key)).await?;
+        let is_current = current.is_some();
+        let newest = match current {
+            Some(current) => Some(current),
+            None => self.newest_older(bucket, key).await?,
+        };
+        match newest {
+            Some(newest) if Entry(&newest).is_versioned() => {
+                self.null_before(bucket, key, Entry(&newest)).await
+            }
+            // A listing leaves out some of what is known.
+            Some(null) if !is_current => self.current(&null.name).await,
+            _ => Ok(None),
+        }
+    }
+
+    /// The null version among those before the newest one, which is kept.
+    pub(crate) async fn null_before(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        newest: Entry<'_>,
+    ) -> S3Result<Option<ObjectInfo>> {
+        match newest.fact(entry::NULL_BEFORE) {
+            Some(id) => {
+                let Some(id) = entry::id_of_version(id) else { return Ok(None) };
+                let found = self.older_of(bucket, key, id).await?;
+                Ok(found.filter(|info| !Entry(info).is_versioned()))
+            }
+            None => self.searched_null(bucket, key).await,
+        }
+    }
+
+    /// The null version where an earlier Kintsu wrote the newest one, which does not say it: it is searched for among the newest of the
+    /// older versions.
+    ///
+    /// # Errors
+    /// `InternalError`: there are too many.
+    async fn searched_null(&self, bucket: &Bucket, key: &str) -> S3Result<Option<ObjectInfo>> {
         let (older, mut after) = (names::versions(&bucket.name, key), None);
-        loop {
-            let page = self.client.list(&older, after.as_deref(), 1000).await.map_err(of)?;
+        for _ in 0..SEARCHED {
+            let page = self.client.list(&older, after.as_deref(), PAGE).await.map_err(of)?;
             after = page.last().map(str::to_owned);
-            match page.objects.into_iter().find(|info| !Entry(info).is_versioned()) {
-                // A listing leaves out some of what is known.
-                Some(info) if !Entry(&info).is_marker() => return self.current(&info.name).await,
-                Some(marker) => return Ok(Some(marker)),
-                None if page.more => {}
-                None => return Ok(None),
+            if let Some(null) = page.objects.into_iter().find(|info| !Entry(info).is_versioned()) {
+                return self.current(&null.name).await;
+            }
+            if !page.more {
+                return Ok(None);
             }
         }
+        let text = format!(
+            "{key:?}: expected the null version among its newest {} versions, and it is not; remove some of them",
+            SEARCHED * PAGE
+        );
+        Err(because(S3ErrorCode::InternalError, text))
     }
 
     /// `GetBucketVersioning`.

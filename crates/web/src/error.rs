@@ -1,4 +1,4 @@
-//! Why the page cannot be served, and how a failed question is answered.
+//! Why a listener cannot be served, and how a failed question is answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,18 +11,25 @@ use kintsu_code::CodeError;
 use kintsu_plan::PlanError;
 use serde_json::json;
 
-/// Why the page cannot be served.
+/// Why the page, or numbers of a process, cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PageError {
     /// It shows names and places of everything without asking who looks, so it stays on loopback.
     #[error(
-        "the page on {0}: expected an address on loopback, such as 127.0.0.1:7480 (from elsewhere: ssh -L 7480:127.0.0.1:7480 HOST)"
+        "{what} on {on}: expected an address on loopback, 127.0.0.1:PORT (from elsewhere: ssh -L PORT:127.0.0.1:PORT HOST)"
     )]
-    Exposed(SocketAddr),
+    Exposed {
+        /// What was to be shown.
+        what: &'static str,
+        /// The address.
+        on: SocketAddr,
+    },
     /// The address cannot be listened on.
-    #[error("the page cannot listen on {on}: {source}")]
+    #[error("{what} cannot listen on {on}: {source}")]
     Listen {
+        /// What was to be shown.
+        what: &'static str,
         /// The address.
         on: SocketAddr,
         /// The reason.

@@ -44,7 +44,7 @@ fn refusal(headers: &HeaderMap, uri: &Uri) -> Option<String> {
     let host = host.unwrap_or_default();
     if !is_here(host) {
         return Some(format!(
-            "Host: expected localhost or an address on loopback, got {host:?}; open the page by its address\n"
+            "Host: expected localhost or an address on loopback, got {host:?}; ask by the address\n"
         ));
     }
     let site = text(&HeaderName::from_static("sec-fetch-site")).unwrap_or("none");
@@ -68,10 +68,9 @@ fn is_here(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The answer for what there is not.
-pub async fn nothing_here(uri: Uri) -> Response {
-    (StatusCode::NOT_FOUND, format!("{}: there is nothing here; the page is at /\n", uri.path()))
-        .into_response()
+/// The answer for what there is not; `hint` says where something is.
+pub fn nothing_here(uri: &Uri, hint: &str) -> Response {
+    (StatusCode::NOT_FOUND, format!("{}: there is nothing here; {hint}\n", uri.path())).into_response()
 }
 
 #[cfg(test)]

@@ -1,14 +1,22 @@
-//! The cluster in numbers, for Prometheus (its text format, version 0.0.4).
+//! The cluster in numbers, for Prometheus; and the listener of a process that has numbers of its own.
 
-use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{Uri, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use kintsu_wire::message::{Counts, Histogram, Level, LinkEnd, NodeInfo, NodeState};
+use axum::routing::get;
+use kintsu_wire::message::{Counts, Level, LinkEnd, NodeInfo, NodeState};
+use kintsu_wire::prometheus::{self, Text};
+use tokio_util::sync::CancellationToken;
 
 use crate::api::{Overview, overview};
+use crate::error::PageError;
+use crate::guard;
+use crate::listener::{Bound, Listener};
 use crate::page::Shared;
 
 /// See the head of this file. A cluster that does not answer is told as `kintsu_up 0`.
@@ -19,56 +27,52 @@ pub async fn handle(State(shared): State<Arc<Shared>>) -> Response {
             let mut text = Text::default();
             text.gauge("kintsu_up", "Whether the coordinator answers.", 0.0);
             tracing::warn!("metrics: {}", error.message());
-            text.0
+            text.into_string()
         }
     };
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    answer(text)
 }
 
-/// Lines of metrics.
-#[derive(Default)]
-struct Text(String);
-
-impl Text {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    /// One sample: `labels` are pairs of name and value.
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let labels: Vec<String> =
-            labels.iter().map(|(key, value)| format!("{key}=\"{}\"", quoted(value))).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.0, "{name}{labels} {value}");
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: f64) {
-        self.head(name, help, "counter");
-        self.sample(name, &[], value);
-    }
-
-    /// A histogram: each sample counts all that took at most so long.
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.head(name, help, "histogram");
-        let ends = histogram.ends.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
-        let mut all = 0;
-        for (end, count) in ends.zip(&histogram.counts) {
-            all += count;
-            self.sample(&format!("{name}_bucket"), &[("le", &end)], all as f64);
-        }
-        self.sample(&format!("{name}_sum"), &[], histogram.sum);
-        self.sample(&format!("{name}_count"), &[], all as f64);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.head(name, help, "gauge");
-        self.sample(name, &[], value);
-    }
+fn answer(text: String) -> Response {
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
 }
 
-/// The value of a label.
-fn quoted(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+/// Numbers of a process that are being served, at `/metrics`. A drop ends it without waiting.
+#[derive(Debug)]
+pub struct Metrics(Listener);
+
+impl Metrics {
+    /// Serves what `read` tells of `what`, whenever somebody asks, on `addr` (port 0: any free port).
+    ///
+    /// # Errors
+    /// `Exposed` for an address that is not on loopback; `Listen`.
+    pub async fn start(
+        what: &'static str,
+        addr: SocketAddr,
+        read: impl Fn() -> String + Clone + Send + Sync + 'static,
+    ) -> Result<Self, PageError> {
+        let bound = Bound::new(what, addr).await?;
+        let router = Router::new()
+            .route("/metrics", get(move || async move { answer(read()) }))
+            .fallback(|uri: Uri| async move { guard::nothing_here(&uri, "metrics are at /metrics") })
+            .layer(from_fn(guard::guard));
+        Ok(Self(bound.serve(router, CancellationToken::new())))
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.0.addr()
+    }
+
+    /// What Prometheus asks.
+    pub fn url(&self) -> String {
+        format!("http://{}/metrics", self.addr())
+    }
+
+    /// Ends it.
+    pub async fn shutdown(self) {
+        self.0.shutdown().await;
+    }
 }
 
 fn written(now: &Overview) -> String {
@@ -78,7 +82,7 @@ fn written(now: &Overview) -> String {
     nodes(&mut text, &now.nodes);
     repairs(&mut text, now);
     counts(&mut text, &now.counts);
-    text.0
+    text.into_string()
 }
 
 fn health(text: &mut Text, now: &Overview) {
@@ -177,15 +181,11 @@ fn repairs(text: &mut Text, now: &Overview) {
         now.repairs.waiting_count as f64,
     );
     if let Some(limit) = &now.repair_limit {
-        let rate = limit.rate.map_or(f64::INFINITY, |rate| rate.get() as f64);
-        // Prometheus writes infinity in its own way.
-        let rate = if rate.is_finite() { rate.to_string() } else { "+Inf".into() };
-        text.head(
+        text.gauge(
             "kintsu_repair_limit_bytes_per_second",
             "What repairs may send, receive and read on each node.",
-            "gauge",
+            limit.rate.map_or(f64::INFINITY, |rate| rate.get() as f64),
         );
-        let _ = writeln!(text.0, "kintsu_repair_limit_bytes_per_second {rate}");
         text.gauge(
             "kintsu_repair_sent_bytes_per_second",
             "What repairs sent lately, at the busiest node.",
@@ -237,22 +237,4 @@ fn counts(text: &mut Text, counts: &Counts) {
     text.histogram("kintsu_repair_seconds", "How long the repair of one stripe took.", &counts.repairs);
     let help = "How long users' operations took.";
     text.histogram("kintsu_client_operation_seconds", help, &counts.operations);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_quoted_as_the_format_wants() {
-        let mut text = Text::default();
-        text.sample("kintsu_x", &[("rack", "a\"b\\c\nd")], 1.5);
-        let histogram = Histogram { ends: vec![0.5, 2.0], counts: vec![1, 0, 3], sum: 9.5 };
-        let mut both = Text::default();
-        both.histogram("kintsu_t", "Time.", &histogram);
-        let buckets =
-            "kintsu_t_bucket{le=\"0.5\"} 1\nkintsu_t_bucket{le=\"2\"} 1\nkintsu_t_bucket{le=\"+Inf\"} 4\n";
-        assert!(both.0.ends_with(&format!("{buckets}kintsu_t_sum 9.5\nkintsu_t_count 4\n")), "{}", both.0);
-        assert_eq!(text.0, "kintsu_x{rack=\"a\\\"b\\\\c\\nd\"} 1.5\n");
-    }
 }

@@ -16,6 +16,7 @@ mod identity;
 pub mod message;
 pub mod net;
 mod peer;
+pub mod prometheus;
 pub mod security;
 pub mod ticket;
 pub mod tls;

@@ -17,7 +17,7 @@ mod stream;
 pub use connect::connect;
 pub(crate) use connect::connect_lazily;
 pub use incoming::Incoming;
-pub use serving::{Accept, Serving};
+pub use serving::{Accept, Places, Serving};
 pub use strangers::{Introducing, Strangers};
 pub use stream::{ReadEnd, Stream, WriteEnd};
 

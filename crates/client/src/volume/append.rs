@@ -194,11 +194,12 @@ async fn log(
         let epoch = mapped.stripe.epoch;
         let status = match append(shared, &mapped, piece).await {
             Ok(log_bytes) => {
-                // The write is durable, also if the coordinator is away for too long to make room for the next ones.
+                // What goes into a large log leaves it again before the write ends, so that writers are held up by as much as they
+                // write, and not until all is committed. The write is durable, also if that fails.
                 if log_bytes >= shared.client.large_log_bytes()
-                    && let Err(error) = empty(shared).await
+                    && let Err(error) = empty(shared, Some(mapped.all_logged())).await
                 {
-                    tracing::warn!("volume {}: a log of {log_bytes} bytes stays: {error}", shared.info.name);
+                    tracing::info!("volume {}: a log of {log_bytes} bytes stays: {error}", shared.info.name);
                 }
                 return Ok(epoch);
             }
@@ -208,7 +209,7 @@ async fn log(
             Code::InvalidArgument => return Err(ClientError::Invalid(kintsu_wire::words(&status))),
             Code::ResourceExhausted if !emptied => {
                 emptied = true;
-                empty(shared).await?;
+                empty(shared, None).await?;
             }
             Code::ResourceExhausted => return Err(ClientError::Full(kintsu_wire::words(&status))),
             _ if patience.is_over() => {
@@ -283,9 +284,9 @@ fn records(mapped: &Mapped, piece: &Piece) -> Vec<LoggedUpdate> {
     }
 }
 
-/// Brings what is logged into the blocks, so that the logs have room.
-async fn empty(shared: &Arc<Shared>) -> Result<(), ClientError> {
-    let commit = CommitVolume { name: shared.info.name.clone(), scheme: None, blocks: None };
+/// Brings what is logged into the blocks, for one stripe or for all, so that the logs have room.
+async fn empty(shared: &Arc<Shared>, blocks: Option<LoggedBlocks>) -> Result<(), ClientError> {
+    let commit = CommitVolume { name: shared.info.name.clone(), scheme: None, blocks };
     let done = shared.client.call_patiently(|mut c| {
         let commit = commit.clone();
         async move { c.volumes.commit_volume(commit).await }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
-use kintsu_wire::message::{MapVolume, ObjectView, VolumeEpochs, VolumeInfo, VolumeMap, VolumeStripe};
+use kintsu_wire::message::{
+    LoggedBlocks, MapVolume, ObjectView, VolumeEpochs, VolumeInfo, VolumeMap, VolumeStripe,
+};
 use kintsu_wire::ticket::Ticket;
 use tokio::time::Instant;
 
@@ -95,6 +97,12 @@ impl Mapped {
     /// The nodes that log the updates of a block.
     pub fn log(&self, block: BlockIndex) -> &[NodeId] {
         self.stripe.logs.get(usize::from(block.0)).map_or(&[], Vec::as_slice)
+    }
+
+    /// All that is logged under this map's epoch.
+    pub fn all_logged(&self) -> LoggedBlocks {
+        let VolumeStripe { index, epoch, ref logs, .. } = self.stripe;
+        LoggedBlocks { index, epoch, blocks: (0..logs.len()).map(|i| BlockIndex(i as u8)).collect() }
     }
 
     /// The stripe as it was looked up under this map's epoch, if what was looked up of a block is true as long as that

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_wire::message::{BadBlock, BlockRef, Fault, FaultKind, Label};
+use kintsu_wire::message::{BadBlock, BlockRef, Fault, Label};
 
 use super::run::ReadyPlan;
 use super::shown::Showing;
@@ -161,7 +161,7 @@ impl StripeInRepair<'_> {
                 // The earlier fault is the reason that nothing is left to try, so the message names it too.
                 (Err(error), Some(fault)) => {
                     outcome.failed = Some(self.describe(&format!("{error}; after {fault}")));
-                    outcome.cut_off = matches!(fault.kind, FaultKind::Lost | FaultKind::Stalled);
+                    outcome.cut_off = fault.kind.is_silence();
                     return Ok(());
                 }
             };
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
     use crate::driver::{Source, start_repairs};
     use crate::handlers::tests::{cluster, put, silence};
-    use kintsu_wire::message::{DiskUsage, JobEvent, JobReport};
+    use kintsu_wire::message::{DiskUsage, FaultKind, JobEvent, JobReport};
     use tokio::sync::mpsc;
 
     /// One stripe of rs:n=4,k=2 on five nodes: the homes of its blocks, and the node without one.

@@ -10,7 +10,7 @@ use crate::cluster::lock;
 
 /// Stripes whose logs move at the same time though no user asks for it. Users of such a stripe wait, and the moves of many at once
 /// hold each other up.
-pub const MOVES_AT_ONCE: usize = 2;
+const MOVES_AT_ONCE: usize = 2;
 
 /// Who may change where stripes are logged.
 pub struct Turns {

@@ -6,14 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_wire::FolderId;
 use kintsu_wire::message::LostLog;
 use tokio::time::Instant;
 
 use super::guard::guarded;
-use super::turns::MOVES_AT_ONCE;
 use super::upgrade::check_volumes;
 use super::volume_relog::{How, relog};
 use super::volumes::{has_log, record};
@@ -86,10 +84,9 @@ pub async fn move_logs(cluster: &Arc<Cluster>) -> Result<Option<String>> {
         loop {
             let held = holders.clone();
             let page = cluster.meta.off(move |meta| due(meta, &held, volume, first, PAGE)).await?;
-            let stripes = page.due.into_iter().map(|stripe| move_log(cluster, &holders, volume, stripe));
-            let mut ended = futures::stream::iter(stripes).buffer_unordered(MOVES_AT_ONCE);
-            while let Some(ended) = ended.next().await {
-                match ended {
+            // One after the other: several at once would take from users what they need for their own moves.
+            for stripe in page.due {
+                match move_log(cluster, &holders, volume, stripe).await {
                     Ok(done) => moved += u64::from(done),
                     Err(error) => left.push(error),
                 }

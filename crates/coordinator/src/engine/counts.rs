@@ -21,8 +21,8 @@ pub struct Tallies {
 
 impl Default for Tallies {
     fn default() -> Self {
-        let repairs = histogram(REPAIRS_MS.map(|ms| ms as f64 / 1e3).to_vec());
-        let operations = histogram(OPERATIONS_US.map(|us| us as f64 / 1e6).to_vec());
+        let repairs = Histogram::new(REPAIRS_MS.map(|ms| ms as f64 / 1e3).to_vec());
+        let operations = Histogram::new(OPERATIONS_US.map(|us| us as f64 / 1e6).to_vec());
         Self { counts: Counts { repairs, operations, ..Counts::default() } }
     }
 }
@@ -40,30 +40,17 @@ impl Tallies {
         counts.read_bytes += outcome.tally.bytes_read;
         counts.moved_bytes += outcome.tally.moved.total();
         counts.went_around += outcome.around.len() as u64;
-        took(&mut counts.repairs, ms as f64 / 1e3);
+        counts.repairs.add(ms as f64 / 1e3);
     }
 
     /// Users' operations took this long, each in microseconds.
     pub fn felt(&mut self, micros: &[u32]) {
-        micros.iter().for_each(|micros| took(&mut self.counts.operations, f64::from(*micros) / 1e6));
+        micros.iter().for_each(|micros| self.counts.operations.add(f64::from(*micros) / 1e6));
     }
 
     /// All counts; `up_ms` is the time since the start.
     pub fn told(&self, up_ms: u64) -> Counts {
         Counts { up_seconds: up_ms as f64 / 1e3, ..self.counts.clone() }
-    }
-}
-
-fn histogram(ends: Vec<f64>) -> Histogram {
-    let counts = vec![0; ends.len() + 1];
-    Histogram { ends, counts, sum: 0.0 }
-}
-
-fn took(histogram: &mut Histogram, seconds: f64) {
-    let range = histogram.ends.partition_point(|end| *end < seconds);
-    if let Some(count) = histogram.counts.get_mut(range) {
-        *count += 1;
-        histogram.sum += seconds;
     }
 }
 

@@ -1,6 +1,6 @@
 //! The options of `kintsu s3`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +9,9 @@ use kintsu_s3::EntityTags;
 use kintsu_wire::TrustedNetwork;
 
 use crate::units::{Bytes, parse_duration};
+
+/// Where its metrics are, unless another address is given.
+pub const DEFAULT_METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7431);
 
 /// What its help ends with.
 pub const EXAMPLES: &str = "\
@@ -30,6 +33,9 @@ What clients do with it:
   rclone sync ./photos :s3,provider=Other,endpoint=\"http://127.0.0.1:7430\",env_auth:photos
   restic -r s3:http://127.0.0.1:7430/backup init
 
+For Prometheus (docs/grafana.json is a dashboard):
+  curl -s http://127.0.0.1:7431/metrics
+
 A bucket's code is its tag kintsu.code. What is served and what is not: docs/s3.md.";
 
 /// `kintsu s3`.
@@ -47,6 +53,13 @@ pub struct S3 {
     /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text.
     #[arg(long, value_name = "CIDR")]
     pub trusted_network: Option<TrustedNetwork>,
+    /// Where Prometheus reads its metrics: an address on loopback (port 0: any free port). If the default is taken, there are
+    /// none [default: 127.0.0.1:7431].
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
+    /// Tell no metrics.
+    #[arg(long, conflicts_with = "metrics")]
+    pub no_metrics: bool,
     /// The code of new objects for which neither their bucket nor their storage class chooses one.
     #[arg(long, value_name = "CODE", default_value = "rs:n=9,k=6")]
     pub code: String,

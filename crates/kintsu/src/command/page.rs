@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use kintsu_experiments::figures;
-use kintsu_web::{DEFAULT_PAGE, ExperimentShown, Page, Results, TableShown};
+use kintsu_web::{DEFAULT_PAGE, ExperimentShown, Page, PageError, Results, TableShown};
 use serde_json::json;
 
 use super::interrupted;
@@ -42,15 +42,29 @@ pub async fn own(args: OwnPage, endpoint: &Endpoint) -> anyhow::Result<Option<Pa
         "--page: expected a cluster without TLS, got --tls; `kintsu page --tls DIR` with an operator's certificate shows it"
     );
     let client = endpoint.client().await?;
-    match (Page::start(client, args.page.unwrap_or(DEFAULT_PAGE), None).await, args.page) {
-        (Ok(page), _) => Ok(Some(page)),
-        (Err(error), None) => {
+    let started = Page::start(client, args.page.unwrap_or(DEFAULT_PAGE), None).await;
+    unless_taken(started, "page", args.page.is_some())
+}
+
+/// A listener that was started. `None`, which standard error tells, if its usual address cannot be listened on; `option` is the
+/// one that chooses another address.
+///
+/// # Errors
+/// An address that was asked for cannot be listened on.
+pub fn unless_taken<T>(
+    started: Result<T, PageError>,
+    option: &str,
+    asked: bool,
+) -> anyhow::Result<Option<T>> {
+    match started {
+        Ok(started) => Ok(Some(started)),
+        Err(error) if asked => Err(error.into()),
+        Err(error) => {
             eprintln!(
-                "kintsu: no page: {error} (--page ADDR chooses another address, --no-page does without it)"
+                "kintsu: no {option}: {error} (--{option} ADDR chooses another address, --no-{option} does without)"
             );
             Ok(None)
         }
-        (Err(error), Some(_)) => Err(error.into()),
     }
 }
 

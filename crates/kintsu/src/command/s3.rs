@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use kintsu_s3::{Config, Keys, Limits, Listen, S3GatewayError, Server};
+use kintsu_s3::{Config, Keys, Limits, Listen, Numbers, S3GatewayError, Server};
+use kintsu_web::Metrics;
 use serde_json::json;
 
 use super::interrupted;
+use super::page::unless_taken;
 use super::serve::{finish, ready};
-use crate::cli::{Endpoint, S3};
+use crate::cli::{DEFAULT_METRICS, Endpoint, S3};
 
 /// Serves a cluster until Ctrl-C or SIGTERM.
 pub async fn run(args: S3, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
@@ -50,10 +52,15 @@ pub async fn run(args: S3, endpoint: Endpoint, json: bool) -> anyhow::Result<Exi
 }
 
 async fn serve(server: Server, tls: bool, args: &S3, keys: &Keys, json: bool) -> anyhow::Result<ExitCode> {
+    let metrics = metrics(args, server.numbers()).await?;
+    let metrics_at = metrics.as_ref().map(Metrics::url);
     let url = format!("{}://{}", if tls { "https" } else { "http" }, server.addr());
-    let about = json!({ "url": url, "listen": server.addr(), "keys": keys.count(), "code": args.code });
+    let about = json!({
+        "url": url, "listen": server.addr(), "keys": keys.count(), "code": args.code, "metrics": metrics_at,
+    });
+    let told = metrics_at.map(|at| format!("metrics: {at}\n")).unwrap_or_default();
     let text = format!(
-        "S3 at {url}, {} keys, new objects in {}\n  aws --endpoint-url {url} s3 ls\nCtrl-C ends it; what was written stays.",
+        "S3 at {url}, {} keys, new objects in {}\n  aws --endpoint-url {url} s3 ls\n{told}Ctrl-C ends it; what was written stays.",
         keys.count(),
         args.code
     );
@@ -61,4 +68,14 @@ async fn serve(server: Server, tls: bool, args: &S3, keys: &Keys, json: bool) ->
     interrupted().await?;
     let late = finish(server.connections(), args.wait, server.shutdown(args.wait)).await?;
     Ok(late.unwrap_or(ExitCode::SUCCESS))
+}
+
+/// The metrics of a gateway, unless they are not wanted, or their usual address is taken.
+async fn metrics(args: &S3, numbers: Numbers) -> anyhow::Result<Option<Metrics>> {
+    if args.no_metrics {
+        return Ok(None);
+    }
+    let addr = args.metrics.unwrap_or(DEFAULT_METRICS);
+    let started = Metrics::start("metrics", addr, move || numbers.text()).await;
+    unless_taken(started, "metrics", args.metrics.is_some())
 }

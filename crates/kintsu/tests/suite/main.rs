@@ -27,6 +27,7 @@ mod page;
 mod rates;
 mod rebuild;
 mod rot;
+mod s3;
 mod sim;
 mod slips;
 mod snapshots;

@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::cluster::{kintsu, text};
 
 /// A process, and the line of JSON that it begins with.
-struct Started(Child, Value);
+pub struct Started(Child, pub Value);
 
 impl Started {
-    fn new(mut command: Command) -> Self {
+    pub fn new(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -34,7 +34,7 @@ impl Drop for Started {
     }
 }
 
-fn get(address: &str, path: &str) -> String {
+pub fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

@@ -7,5 +7,6 @@ mod multipart;
 mod objects;
 mod rights;
 mod secure;
+mod signed;
 mod site;
 mod versions;

@@ -1,10 +1,7 @@
 //! Who may do what.
 
-use std::time::{Duration, SystemTime};
-
 use crate::browsers::form;
-use crate::site::{ALICE, BOB, READER, Site, Who, answer, presigned};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use crate::site::{ALICE, BOB, READER, Site, Who};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_is_its_owners_until_a_policy_says_more() {
@@ -219,57 +216,6 @@ async fn it_listens_in_plain_text_on_loopback_only() {
     let error = start([0, 0, 0, 0]).await.unwrap_err();
     assert!(error.to_string().contains("loopback"), "{error}");
     start([127, 0, 0, 1]).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn wrong_signatures_are_refused() {
-    let site = Site::start().await;
-    site.call_as(Who::Key("ALICE", "alice-alice-alicf"), "GET", "/", &[], b"")
-        .await
-        .is_error(403, "SignatureDoesNotMatch");
-    site.call_as(Who::Key("MALLORY", "x"), "GET", "/", &[], b"").await.is_error(403, "InvalidAccessKeyId");
-    // Not even HTTP.
-    let mut stream = tokio::net::TcpStream::connect(site.addr).await.unwrap();
-    stream.write_all(b"\x16\x03\x01\x02\x00\x01\r\n\r\n").await.unwrap();
-    let mut bytes = Vec::new();
-    let _ = stream.read_to_end(&mut bytes).await;
-    assert!(bytes.is_empty() || answer(&bytes).status == 400);
-    site.get("/").await.ok();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_presigned_url_is_good_for_what_it_says_and_until_then() {
-    let site = Site::start().await;
-    site.put("/links", b"").await.ok();
-    site.put("/links/k", b"text").await.ok();
-    site.put("/links/other", b"secret").await.ok();
-    let minute_from = |age| {
-        let from = SystemTime::now() - Duration::from_secs(age);
-        presigned(("ALICE", "alice-alice-alice"), site.addr, "GET", "/links/k", (from, 60))
-    };
-    let call = async |method: &str, target: &str| site.call_as(Who::Nobody, method, target, &[], b"").await;
-    call("GET", "/links/k").await.is_error(403, "AccessDenied");
-    let now = minute_from(0);
-    assert_eq!(call("GET", &now).await.ok().text(), "text");
-    for (method, target) in [("GET", now.replace("/links/k", "/links/other")), ("DELETE", now.clone())] {
-        call(method, &target).await.is_error(403, "SignatureDoesNotMatch");
-    }
-    // Who has a URL for a put may put bytes, and not copy what else its signer may read.
-    let put =
-        presigned(("ALICE", "alice-alice-alice"), site.addr, "PUT", "/links/new", (SystemTime::now(), 60));
-    for header in [("x-amz-copy-source", "/links/other"), ("x-amz-acl", "public-read")] {
-        site.call_as(Who::Nobody, "PUT", &put, &[header], b"").await.is_error(403, "AccessDenied");
-    }
-    site.get("/links/new").await.is_error(404, "NoSuchKey");
-    site.call_as(Who::Nobody, "PUT", &put, &[], b"new").await.ok();
-    let for_ever = (SystemTime::now(), 7 * 24 * 3600 + 1);
-    let for_ever = presigned(("ALICE", "alice-alice-alice"), site.addr, "GET", "/links/k", for_ever);
-    call("GET", &for_ever).await.is_error(400, "AuthorizationQueryParametersError");
-    let longer = minute_from(90).replace("X-Amz-Expires=60", "X-Amz-Expires=600");
-    call("GET", &longer).await.is_error(403, "SignatureDoesNotMatch");
-    let expired = call("GET", &minute_from(90)).await;
-    expired.is_error(403, "AccessDenied");
-    assert!(expired.text().contains("expired"), "{}", expired.text());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -158,8 +158,12 @@ pub fn request(who: Who, addr: SocketAddr, method: &str, target: &str, headers: 
     let mut all: Vec<(String, String)> =
         headers.iter().map(|(name, value)| (name.to_lowercase(), value.to_string())).collect();
     all.push(("host".into(), addr.to_string()));
+    let kind = all.iter().find(|(name, _)| name == "x-amz-content-sha256").map(|(_, kind)| kind.clone());
+    let payload = kind.clone().unwrap_or_else(|| "UNSIGNED-PAYLOAD".to_owned());
     if let Who::Key(..) = who {
-        all.push(("x-amz-content-sha256".into(), "UNSIGNED-PAYLOAD".into()));
+        if kind.is_none() {
+            all.push(("x-amz-content-sha256".into(), payload.clone()));
+        }
         all.push(("x-amz-date".into(), date.clone()));
     }
     all.sort();
@@ -177,7 +181,7 @@ pub fn request(who: Who, addr: SocketAddr, method: &str, target: &str, headers: 
     let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
     let names = names.join(";");
     let lines: String = all.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
-    let canonical = format!("{method}\n{path}\n{}\n{lines}\n{names}\nUNSIGNED-PAYLOAD", pairs.join("&"));
+    let canonical = format!("{method}\n{path}\n{}\n{lines}\n{names}\n{payload}", pairs.join("&"));
     let (scope, signature) = (scope(&date), signature(secret, &date, &canonical));
     let _ = write!(
         out,

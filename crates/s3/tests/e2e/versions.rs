@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::limits::{begun, heard};
 use crate::site::Site;
+use kintsu_wire::message::{Change, Step};
 use tokio::io::AsyncWriteExt;
 
 async fn versioning(site: &Site, status: &str) {
@@ -144,4 +145,108 @@ async fn a_put_that_began_before_versions_were_kept_removes_none() {
     assert!(slow.header("x-amz-version-id").is_some_and(|version| version != kept), "{slow:?}");
     assert_eq!(site.get("/bucket/k").await.ok().text(), "slow");
     assert_eq!(site.get(&format!("/bucket/k?versionId={kept}")).await.ok().text(), "kept");
+}
+
+/// What a key is expected to have: its versions and delete markers, the newest first.
+#[derive(Default)]
+struct Expected(Vec<(String, Option<String>)>);
+
+impl Expected {
+    /// A version, or a delete marker, has come.
+    fn came(&mut self, version: Option<&str>, bytes: Option<String>) {
+        let version = version.unwrap_or("null").to_owned();
+        if version == "null" {
+            self.went("null");
+        }
+        self.0.insert(0, (version, bytes));
+    }
+
+    fn went(&mut self, version: &str) {
+        self.0.retain(|(known, _)| known != version);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_happens_to_a_key_its_null_version_is_found() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let (mut expected, mut state) = (Expected::default(), 0x2545_f491_4f6c_dd1du64);
+    let mut dice = |sides: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % sides
+    };
+    site.put("/bucket/k", b"first").await.ok();
+    expected.came(None, Some("first".to_owned()));
+    for turn in 0..120 {
+        match dice(9) {
+            0 => versioning(&site, "Enabled").await,
+            1 => versioning(&site, "Suspended").await,
+            2..=4 => {
+                let bytes = format!("bytes {turn}");
+                let put = site.put("/bucket/k", bytes.as_bytes()).await.ok();
+                expected.came(put.header("x-amz-version-id"), Some(bytes));
+            }
+            5 | 6 if turn > 9 => {
+                let deleted = site.call("DELETE", "/bucket/k", b"").await.ok();
+                if deleted.header("x-amz-delete-marker").is_some() {
+                    expected.came(deleted.header("x-amz-version-id"), None);
+                } else {
+                    // Versions have not been switched on yet.
+                    expected.went("null");
+                }
+            }
+            _ if !expected.0.is_empty() => {
+                let version = expected.0[dice(expected.0.len() as u64) as usize].0.clone();
+                site.call("DELETE", &format!("/bucket/k?versionId={version}"), b"").await.ok();
+                expected.went(&version);
+            }
+            _ => {}
+        }
+        let listed = site.get("/bucket?versions").await.ok().elements("VersionId");
+        let (mut listed, mut known): (Vec<_>, Vec<_>) =
+            (listed, expected.0.iter().map(|(version, _)| version.clone()).collect());
+        listed.sort();
+        known.sort();
+        assert_eq!(listed, known, "turn {turn}");
+        let null = site.get("/bucket/k?versionId=null").await;
+        match expected.0.iter().find(|(version, _)| version == "null") {
+            Some((_, Some(bytes))) => assert_eq!(&null.ok().text(), bytes, "turn {turn}"),
+            Some((_, None)) => null.is_error(405, "MethodNotAllowed"),
+            None => null.is_error(404, "NoSuchVersion"),
+        }
+        let shown = site.get("/bucket/k").await;
+        match expected.0.first() {
+            Some((_, Some(bytes))) => assert_eq!(&shown.ok().text(), bytes, "turn {turn}"),
+            _ => shown.is_error(404, "NoSuchKey"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_null_version_is_looked_up_where_the_newest_says_it_and_else_searched() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    site.put("/bucket/k", b"null").await.ok();
+    versioning(&site, "Enabled").await;
+    for bytes in [b"1", b"2"] {
+        site.put("/bucket/k", bytes).await.ok();
+    }
+    let says = async |value: Option<&str>| {
+        let facts = [("null".to_owned(), value.map(str::to_owned))].into();
+        let steps = vec![Step::Describe { name: "s3/bucket/k".to_owned(), facts }];
+        site.client.change(&Change { checks: Vec::new(), steps }).await.unwrap();
+        site.get("/bucket/k?versionId=null").await
+    };
+    assert_eq!(site.get("/bucket/k?versionId=null").await.ok().text(), "null");
+    for nothing in ["", "00000000000000ff", "x"] {
+        says(Some(nothing)).await.is_error(404, "NoSuchVersion");
+    }
+    // As an earlier Kintsu has written it.
+    assert_eq!(says(None).await.ok().text(), "null");
+    versioning(&site, "Suspended").await;
+    site.put("/bucket/k", b"new").await.ok();
+    assert_eq!(site.get("/bucket/k?versionId=null").await.ok().text(), "new");
+    assert_eq!(site.get("/bucket?versions").await.ok().elements("VersionId").len(), 3);
 }

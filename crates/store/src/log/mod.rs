@@ -292,11 +292,28 @@ impl AppendLog {
     /// # Errors
     /// Those of [`append`](Self::append).
     pub fn release(&self, block: BlockId, role: Role, upto: u64) -> Result<(), StoreError> {
+        self.release_all([(block, role, upto)])
+    }
+
+    /// Forgets the records of several blocks, each up to a number, with one sync for all.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn release_all(
+        &self,
+        updates: impl IntoIterator<Item = (BlockId, Role, u64)>,
+    ) -> Result<(), StoreError> {
         let state = self.state();
-        if !state.blocks.contains_key(&(block, role)) {
+        let is_held = |(block, role, _): &(BlockId, Role, u64)| state.blocks.contains_key(&(*block, *role));
+        let records: Vec<(Record, &[u8])> = updates
+            .into_iter()
+            .filter(is_held)
+            .map(|(block, role, upto)| (Record::release(block, role, upto), &[][..]))
+            .collect();
+        if records.is_empty() {
             return Ok(());
         }
-        self.commit(state, [(Record::release(block, role, upto), &[][..])].into_iter())?;
+        self.commit(state, records.into_iter())?;
         self.collect()
     }
 

@@ -1,8 +1,10 @@
 //! The facts, as programs get them.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use kintsu_web::{Page, PageError};
+use kintsu_web::{Metrics, Page, PageError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -10,7 +12,11 @@ use crate::Shown;
 
 /// One request, and the answer with its headers.
 async fn ask(page: &Page, method: &str, path: &str, host: &str) -> String {
-    let mut stream = TcpStream::connect(page.addr()).await.unwrap();
+    ask_at(page.addr(), method, path, host).await
+}
+
+async fn ask_at(addr: SocketAddr, method: &str, path: &str, host: &str) -> String {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
     let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -20,6 +26,68 @@ async fn ask(page: &Page, method: &str, path: &str, host: &str) -> String {
 
 async fn get(page: &Page, path: &str) -> String {
     ask(page, "GET", path, &page.addr().to_string()).await
+}
+
+/// Each name in the dashboard that `of` accepts is told by these metrics.
+fn the_dashboard_asks_for_nothing_else(metrics: &str, of: impl Fn(&str) -> bool) {
+    let dashboard = include_str!("../../../../docs/grafana.json");
+    let names = dashboard.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names: Vec<&str> = names.filter(|name| name.starts_with("kintsu_") && of(name)).collect();
+    assert!(names.len() > 8, "{names:?}");
+    for name in names {
+        let name = name.trim_end_matches("_bucket");
+        assert!(metrics.contains(&format!("# TYPE {name} ")), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_of_s3_tells_its_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    std::fs::write(&keys, "[[key]]\naccess = \"A\"\nsecret = \"0123456789abcdef\"").unwrap();
+    let keys = Arc::new(kintsu_s3::Keys::read(&keys).unwrap());
+    // What is refused is refused without a cluster.
+    let client = kintsu_client::Client::connect("127.0.0.1:1", Default::default()).await.unwrap();
+    let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let listen = kintsu_s3::Listen { addr: local, trusted: None, tls: None };
+    let config = kintsu_s3::Config::new("rs:n=3,k=2");
+    let server = kintsu_s3::Server::start(client, keys, config, listen).await.unwrap();
+    let start = |addr: SocketAddr| {
+        let numbers = server.numbers();
+        Metrics::start("metrics", addr, move || numbers.text())
+    };
+    let outside = start("0.0.0.0:0".parse().unwrap()).await.unwrap_err();
+    assert!(outside.to_string().starts_with("metrics on 0.0.0.0:0: expected an address on loopback"));
+    let metrics = start(local).await.unwrap();
+    assert!(start(metrics.addr()).await.unwrap_err().is_taken());
+    let scrape = async || ask_at(metrics.addr(), "GET", "/metrics", &metrics.addr().to_string()).await;
+
+    let before = scrape().await;
+    assert!(before.starts_with("HTTP/1.1 200") && before.contains("text/plain; version=0.0.4"), "{before}");
+    let listed = ask_at(server.addr(), "GET", "/", &server.addr().to_string()).await;
+    let wrong = ask_at(server.addr(), "GET", "/?X-Amz-Signature=0", &server.addr().to_string()).await;
+    assert!(wrong.starts_with("HTTP/1.1 400"), "{wrong}");
+    let after = scrape().await;
+    for line in [
+        format!(
+            "\nkintsu_s3_requests_total{{operation=\"ListBuckets\",status=\"{}xx\"}} 1\n",
+            &listed[9..10]
+        ),
+        "\nkintsu_s3_requests_total{operation=\"unknown\",status=\"4xx\"} 1\n".to_owned(),
+        "\nkintsu_s3_request_seconds_count{operation=\"unknown\"} 1\n".to_owned(),
+        "\nkintsu_s3_requests_in_flight 0\n".to_owned(),
+        "\nkintsu_s3_refused_total{limit=\"memory\"} 0\n".to_owned(),
+        format!("\nkintsu_s3_memory_limit_bytes{{share=\"strangers\"}} {}\n", 128 << 20),
+    ] {
+        assert!(after.contains(&line), "{line}: {after}");
+    }
+    the_dashboard_asks_for_nothing_else(&after, |name| name.starts_with("kintsu_s3_"));
+    let nothing = ask_at(metrics.addr(), "GET", "/api/cluster", "localhost").await;
+    assert!(nothing.starts_with("HTTP/1.1 404") && nothing.contains("metrics are at /metrics"), "{nothing}");
+    let stranger = ask_at(metrics.addr(), "GET", "/metrics", "evil.example").await;
+    assert!(stranger.starts_with("HTTP/1.1 403"), "{stranger}");
+    metrics.shutdown().await;
+    server.shutdown(Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,15 +120,7 @@ async fn the_facts_are_those_of_the_commands_and_nothing_can_be_changed() {
     for line in ["\nkintsu_up 1\n", "\nkintsu_objects 3\n", "\nkintsu_node_up{node=\"0\",rack=\"0\"} 1\n"] {
         assert!(metrics.contains(line), "{line:?}: {metrics}");
     }
-    // The dashboard asks for nothing that is not told.
-    let dashboard = include_str!("../../../../docs/grafana.json");
-    let names = dashboard.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let names: Vec<&str> = names.filter(|name| name.starts_with("kintsu_")).collect();
-    assert!(names.len() > 20, "{names:?}");
-    for name in names {
-        let name = name.trim_end_matches("_bucket");
-        assert!(metrics.contains(&format!("# TYPE {name} ")), "{name}");
-    }
+    the_dashboard_asks_for_nothing_else(&metrics, |name| !name.starts_with("kintsu_s3_"));
 
     // What is wrong is said.
     for (path, status, words) in [
@@ -93,7 +153,7 @@ async fn the_page_stays_on_loopback_and_says_when_the_cluster_is_away() {
     let client = kintsu_client::Client::connect("127.0.0.1:1", Default::default()).await.unwrap();
     let outside = Page::start(client.clone(), "0.0.0.0:0".parse().unwrap(), None).await.unwrap_err();
     assert!(
-        matches!(outside, PageError::Exposed(_)) && outside.to_string().contains("loopback"),
+        matches!(outside, PageError::Exposed { .. }) && outside.to_string().contains("loopback"),
         "{outside}"
     );
     let page = Page::start(client.clone(), "127.0.0.1:0".parse().unwrap(), None).await.unwrap();

@@ -37,3 +37,20 @@ pub struct Histogram {
     /// All together, in seconds.
     pub sum: f64,
 }
+
+impl Histogram {
+    /// One of ranges with these upper ends in seconds, in order, which has counted nothing.
+    pub fn new(ends: Vec<f64>) -> Self {
+        let counts = vec![0; ends.len() + 1];
+        Self { ends, counts, sum: 0.0 }
+    }
+
+    /// Something took this long: it counts in the first range whose end it does not pass.
+    pub fn add(&mut self, seconds: f64) {
+        let range = self.ends.partition_point(|end| *end < seconds);
+        if let Some(count) = self.counts.get_mut(range) {
+            *count += 1;
+            self.sum += seconds;
+        }
+    }
+}

@@ -157,6 +157,13 @@ pub enum FaultKind {
     Io,
 }
 
+impl FaultKind {
+    /// Whether the node was not heard of: it may be slow, behind a broken link, or dead.
+    pub const fn is_silence(self) -> bool {
+        matches!(self, Self::Lost | Self::Stalled)
+    }
+}
+
 /// Delete blocks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DeleteBlocks {

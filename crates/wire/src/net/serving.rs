@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -33,12 +34,35 @@ impl Accept for tokio::net::TcpListener {
     }
 }
 
+/// The places of a server's connections.
+#[derive(Debug, Clone)]
+pub struct Places {
+    most: usize,
+    free: Arc<Semaphore>,
+    refused: Arc<AtomicU64>,
+}
+
+impl Places {
+    fn new(most: usize) -> Self {
+        Self { most, free: Arc::new(Semaphore::new(most)), refused: Arc::default() }
+    }
+
+    /// Connections at this moment.
+    pub fn taken(&self) -> usize {
+        self.most.saturating_sub(self.free.available_permits())
+    }
+
+    /// Connections that were refused because there was no place.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+}
+
 /// A server's connections. Dropping it ends them at once; [`Serving::shutdown`] ends them in order.
 #[derive(Debug)]
 pub struct Serving {
     ending: CancellationToken,
-    places: Arc<Semaphore>,
-    most: usize,
+    places: Places,
     accepting: Option<JoinHandle<()>>,
 }
 
@@ -56,14 +80,19 @@ impl Serving {
         L: Accept,
         F: Future<Output = ()> + Send + 'static,
     {
-        let places = Arc::new(Semaphore::new(most));
-        let accepting = tokio::spawn(accept(listener, name, (most, places.clone()), ending.clone(), serve));
-        Self { ending, places, most, accepting: Some(accepting) }
+        let places = Places::new(most);
+        let accepting = tokio::spawn(accept(listener, name, places.clone(), ending.clone(), serve));
+        Self { ending, places, accepting: Some(accepting) }
     }
 
     /// Connections at this moment.
     pub fn connections(&self) -> usize {
-        self.most.saturating_sub(self.places.available_permits())
+        self.places.taken()
+    }
+
+    /// The places of its connections, to look at.
+    pub fn places(&self) -> Places {
+        self.places.clone()
     }
 
     /// Takes no more connections and waits until those that there are have ended. After `wait` they are dropped. Returns
@@ -93,7 +122,7 @@ impl Drop for Serving {
 async fn accept<L, F>(
     listener: L,
     name: String,
-    (most, places): (usize, Arc<Semaphore>),
+    places: Places,
     ending: CancellationToken,
     serve: impl Fn(L::Connection) -> F + Send + 'static,
 ) where
@@ -108,7 +137,7 @@ async fn accept<L, F>(
         };
         // What has ended is forgotten.
         while connections.try_join_next().is_some() {}
-        match (accepted, places.clone().try_acquire_owned()) {
+        match (accepted, places.free.clone().try_acquire_owned()) {
             (Ok(connection), Ok(place)) => {
                 let serving = serve(connection);
                 connections.spawn(async move {
@@ -117,7 +146,8 @@ async fn accept<L, F>(
                 });
             }
             (Ok(_), Err(_)) => {
-                tracing::warn!("refused a connection to {name}: expected at most {most} at a time");
+                places.refused.fetch_add(1, Relaxed);
+                tracing::warn!("refused a connection to {name}: expected at most {} at a time", places.most);
             }
             (Err(error), _) => {
                 tracing::warn!("cannot accept connections to {name}: {error}");
@@ -155,6 +185,7 @@ mod tests {
         assert_eq!((&hello, serving.connections()), (b"hello", 1));
         let mut second = TcpStream::connect(addr).await.unwrap();
         assert!(matches!(second.read(&mut hello).await, Ok(0) | Err(_)), "there is one place only");
+        assert_eq!((serving.places().taken(), serving.places().refused()), (1, 1));
         assert!(serving.shutdown(Duration::from_secs(10)).await);
         let mut rest = Vec::new();
         first.read_to_end(&mut rest).await.unwrap();

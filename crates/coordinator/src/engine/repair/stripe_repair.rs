@@ -443,7 +443,7 @@ impl StripeRepair {
             (kind, _) => {
                 go_on &= !going.requestors.contains(&fault.node);
                 self.shunned_nodes.insert(fault.node);
-                if matches!(kind, FaultKind::Lost | FaultKind::Stalled) {
+                if kind.is_silence() {
                     self.cut_off.insert(fault.node);
                 }
             }
