@@ -220,7 +220,7 @@ fn put_many(op: &mut Op, dice: &mut Dice) {
         Op::Remove { name } | Op::Get { name, .. } | Op::Accuse { name } => *name = dice.below(MANY_NAMES),
         // Such objects have their parity.
         Op::Encode { .. } => *op = Op::Repack,
-        Op::Pause { ms } if *ms % 3 == 0 => *op = Op::Repack,
+        Op::Pause { ms } if ms.is_multiple_of(3) => *op = Op::Repack,
         _ => {}
     }
 }
