@@ -387,7 +387,7 @@ async fn delta(
 pub async fn release(shared: &Shared, request: ReleaseUpdates) -> Result<Done, Status> {
     let log = log(shared).await?;
     let all = request.updates.into_iter().map(|of| (of.block, role(of.replica), of.upto));
-    refused(move || log.release_all(all)).await?;
+    refused(move || log.release(all)).await?;
     Ok(Done {})
 }
 

@@ -283,12 +283,8 @@ impl Client {
             size: member.size,
             replace: false,
             attributes: Default::default(),
-            moves: Some(moved(stripe, member)),
+            moves: Some(Moving { id: member.id, stripe, created: 0 }),
         };
         Ok(Copied { new, bytes: bytes.into(), sum: sum.end() })
     }
-}
-
-fn moved(stripe: StripeId, member: LooseMember) -> Moving {
-    Moving { id: member.id, stripe, created: 0 }
 }

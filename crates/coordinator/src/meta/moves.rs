@@ -22,9 +22,15 @@ fn owner(object: &ObjectRecord) -> u64 {
     object.packed.map_or(object.id, |packed| packed.pack)
 }
 
-/// Whether the bytes of an object are in this stripe alone.
-fn is_in(object: &ObjectRecord, stripe: StripeId) -> bool {
-    object.runs == [(stripe.0, 1)]
+/// Whether an object may leave this stripe: it has all of its bytes, and is loose.
+fn may_leave(
+    loose: &impl ReadableTable<u64, ()>,
+    stripe: StripeId,
+    name: &str,
+    object: &ObjectRecord,
+) -> Result<bool> {
+    let is_there = object.runs == [(stripe.0, 1)] && may_move(name, object);
+    Ok(is_there && loose.get(owner(object))?.is_some())
 }
 
 fn gone(id: u64) -> CoordinatorError {
@@ -52,8 +58,7 @@ impl Snapshot {
             };
             let name = self.name(moved.id)?.ok_or_else(|| gone(moved.id))?;
             let object = self.object(&name)?;
-            let movable = may_move(&name, &object) && is_in(&object, moved.stripe);
-            if !movable || loose.get(owner(&object))?.is_none() {
+            if !may_leave(&loose, moved.stripe, &name, &object)? {
                 return Err(elsewhere(&name, moved.stripe));
             }
             let has = self.code(object.code)?.name;
@@ -82,8 +87,7 @@ pub(super) fn move_in(
     let object = t.object(&name)?.ok_or_else(|| gone(moved.id))?;
     let code = t.pack(packed.pack)?.ok_or_else(|| no_row(packed.pack))?.code;
     let same = (object.id, object.size, object.code) == (moved.id, new.size, code);
-    let movable = may_move(&name, &object) && is_in(&object, moved.stripe);
-    if !same || !movable || t.loose.get(owner(&object))?.is_none() {
+    if !same || !may_leave(&t.loose, moved.stripe, &name, &object)? {
         return Ok(refusal(elsewhere(&name, moved.stripe)));
     }
     if let (Some(expected), Some(got)) = (object.checksum, end.checksum)

@@ -287,22 +287,11 @@ impl AppendLog {
         self.state().fences.least(scope)
     }
 
-    /// Forgets the records of a block up to this number: its commit is decided.
+    /// Forgets the records of blocks, each up to a number, since their commits are decided; one sync for all.
     ///
     /// # Errors
     /// Those of [`append`](Self::append).
-    pub fn release(&self, block: BlockId, role: Role, upto: u64) -> Result<(), StoreError> {
-        self.release_all([(block, role, upto)])
-    }
-
-    /// Forgets the records of several blocks, each up to a number, with one sync for all.
-    ///
-    /// # Errors
-    /// Those of [`append`](Self::append).
-    pub fn release_all(
-        &self,
-        updates: impl IntoIterator<Item = (BlockId, Role, u64)>,
-    ) -> Result<(), StoreError> {
+    pub fn release(&self, updates: impl IntoIterator<Item = (BlockId, Role, u64)>) -> Result<(), StoreError> {
         let state = self.state();
         let is_held = |(block, role, _): &(BlockId, Role, u64)| state.blocks.contains_key(&(*block, *role));
         let records: Vec<(Record, &[u8])> = updates

@@ -150,7 +150,7 @@ fn a_replica_with_what_it_replaces_has_the_delta_of_the_home() {
     assert!(said.contains("bytes that updates replace"), "{said}");
     // All of it goes with the updates.
     let (upto, _) = replica.freeze(block(0), Role::Replica).unwrap();
-    replica.release(block(0), Role::Replica, upto).unwrap();
+    replica.release([(block(0), Role::Replica, upto)]).unwrap();
     assert_eq!(replica.pending(), []);
     let last = Update { role: Role::Replica, ..update(0, 200, Data::Bytes(&[9; 9])) };
     replica.append(&[last]).unwrap();
@@ -171,12 +171,12 @@ fn a_commit_takes_what_was_frozen_and_leaves_what_came_later() {
     added[..100].fill(0xEE ^ 1);
     assert!(delta(&log, 0, Role::Home, 4).unwrap() == added);
     assert_eq!(seen(&log, 0)[49..51], [1, 2]);
-    log.release(block(0), Role::Home, 1).unwrap();
+    log.release([(block(0), Role::Home, 1)]).unwrap();
     assert_eq!(log.pending()[0].ranges, [50..150]);
     assert_eq!(log.freeze(block(0), Role::Home), Some((2, vec![50..150])));
-    log.release(block(0), Role::Home, 2).unwrap();
+    log.release([(block(0), Role::Home, 2)]).unwrap();
     assert_eq!((log.pending(), log.freeze(block(0), Role::Home)), (vec![], None));
-    log.release(block(0), Role::Home, 2).unwrap();
+    log.release([(block(0), Role::Home, 2)]).unwrap();
     let again = open(&disk.after_power_failure(0)).unwrap();
     assert_eq!(again.pending(), []);
 }
@@ -197,8 +197,8 @@ fn an_older_writer_is_refused_for_ever() {
     for _ in 0..20 {
         log.append(&[Update { data: Data::Bytes(&[3; 1000]), ..other }]).unwrap();
     }
-    log.release(block(0), Role::Home, 1000).unwrap();
-    log.release(block(1), Role::Home, 1000).unwrap();
+    log.release([(block(0), Role::Home, 1000)]).unwrap();
+    log.release([(block(1), Role::Home, 1000)]).unwrap();
     let again = open(&disk.after_power_failure(0)).unwrap();
     assert!(again.append(&[update(0, 0, Data::Bytes(&[2]))]).is_err());
     assert_eq!(seen(&again, 0)[0], 0xEE);
@@ -214,10 +214,10 @@ fn files_that_nobody_needs_are_deleted_oldest_first() {
     let files = || disk.files().len();
     let all = files();
     assert!(all >= 5, "{all}");
-    log.release(block(3), Role::Home, u64::MAX).unwrap();
+    log.release([(block(3), Role::Home, u64::MAX)]).unwrap();
     assert_eq!(files(), all + 1, "older files are needed, and the release began one");
     for index in 0..3 {
-        log.release(block(index), Role::Home, u64::MAX).unwrap();
+        log.release([(block(index), Role::Home, u64::MAX)]).unwrap();
     }
     assert_eq!(files(), all + 1 - 4);
     assert!(log.bytes() < 3 * 2 * SEGMENT);
@@ -318,7 +318,7 @@ fn files_of_failed_appends_are_deleted_in_their_turn() {
     }
     // What is needed is in the newest files alone; the older ones go one after the other.
     for index in 0..5 {
-        log.release(block(index), Role::Home, u64::MAX).unwrap();
+        log.release([(block(index), Role::Home, u64::MAX)]).unwrap();
         let again = open(&disk.copied()).unwrap();
         assert_eq!(again.pending(), log.pending(), "after the release of {index}");
     }
@@ -351,7 +351,7 @@ fn script(log: &AppendLog, model: &mut Vec<BTreeMap<u8, Vec<u8>>>) -> Result<(),
             let mut without = released.clone();
             without.remove(&0);
             *model = vec![released, without];
-            log.release(block(0), Role::Home, cut)?;
+            log.release([(block(0), Role::Home, cut)])?;
             model.remove(0);
         }
     }

@@ -83,16 +83,16 @@ fn a_block_is_settled_when_nothing_of_it_may_be_in_a_commit() {
     let (cut, _) = log.freeze(block(0), Role::Home).unwrap();
     append(&log);
     assert!(!is_settled(&log));
-    log.release(block(0), Role::Home, cut).unwrap();
+    log.release([(block(0), Role::Home, cut)]).unwrap();
     assert!(is_settled(&log), "what came later is not in the commit");
     // After a restart nobody knows what a commit has taken.
     let log = open(&disk.after_power_failure(0)).unwrap();
     let found = log.pending()[0].newest;
     append(&log);
     assert!(!is_settled(&log) && log.is_settled(block(1), Role::Home));
-    log.release(block(0), Role::Home, found - 1).unwrap();
+    log.release([(block(0), Role::Home, found - 1)]).unwrap();
     assert!(!is_settled(&log));
-    log.release(block(0), Role::Home, found).unwrap();
+    log.release([(block(0), Role::Home, found)]).unwrap();
     assert!(is_settled(&log) && !log.pending().is_empty());
 }
 
