@@ -78,8 +78,17 @@ pub(super) struct Mapped {
     taken: u64,
     /// When it was asked for.
     since: Instant,
-    /// The stripe as an object, once a block had to be decoded, and how long the coordinator took to answer.
-    looked_up: Mutex<Option<Arc<(ObjectView, Duration)>>>,
+    /// Once a block had to be decoded.
+    looked_up: Mutex<Option<LookedUp>>,
+}
+
+/// A stripe as an object.
+#[derive(Clone)]
+pub(super) struct LookedUp {
+    /// What the coordinator said, and how long it took to answer.
+    pub said: Arc<(ObjectView, Duration)>,
+    /// Whether a read since then had to go around a block or node, which may have gone elsewhere.
+    pub doubted: bool,
 }
 
 impl Mapped {
@@ -107,7 +116,7 @@ impl Mapped {
 
     /// The stripe as it was looked up under this map's epoch, if what was looked up of a block is true as long as that
     /// lasts: where the home of a block does not log for it, a commit leaves the block as it is.
-    pub fn looked_up(&self, block: BlockIndex) -> Option<Arc<(ObjectView, Duration)>> {
+    pub fn looked_up(&self, block: BlockIndex) -> Option<LookedUp> {
         let first = self.log(block).first()?;
         if !self.is_replica(block, *first) {
             return None;
@@ -115,12 +124,18 @@ impl Mapped {
         self.lock_looked_up().clone()
     }
 
-    /// Keeps what was looked up, or forgets it.
-    pub fn keep_looked_up(&self, view: Option<(ObjectView, Duration)>) {
-        *self.lock_looked_up() = view.map(Arc::new);
+    pub fn keep_looked_up(&self, said: (ObjectView, Duration)) {
+        *self.lock_looked_up() = Some(LookedUp { said: Arc::new(said), doubted: false });
     }
 
-    fn lock_looked_up(&self) -> MutexGuard<'_, Option<Arc<(ObjectView, Duration)>>> {
+    /// The coordinator is to be asked again, if it can be.
+    pub fn doubt_looked_up(&self) {
+        if let Some(known) = self.lock_looked_up().as_mut() {
+            known.doubted = true;
+        }
+    }
+
+    fn lock_looked_up(&self) -> MutexGuard<'_, Option<LookedUp>> {
         self.looked_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,8 +11,8 @@ use kintsu_wire::message::{ReadUpdates, StripeInfo, UpdatedBytes, UpdatesOf, Vol
 use tonic::{Code, Status};
 
 use super::Shared;
-use super::map::{Mapped, Patience};
-use crate::{ClientError, GetOptions};
+use super::map::{LookedUp, Mapped, Patience};
+use crate::{ClientError, Found, GetOptions};
 
 /// How long a node may take to read a part of a block.
 const READ_WITHIN: Duration = Duration::from_secs(5);
@@ -225,36 +225,42 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(
 
 /// The part of the block as the last commit left it, and the block's generation; `None` if a commit has ended meanwhile, so that
 /// bytes may be of several. The coordinator is asked where the stripe's blocks are once for an epoch,
-/// and again when they are not there any more.
+/// and again, if it answers, when they may not be there any more.
 async fn decoded(
     shared: &Arc<Shared>,
     mapped: &Mapped,
     part: Part,
     from: u64,
 ) -> Result<(Vec<u8>, Option<u32>), ClientError> {
+    let before = |known: LookedUp| shared.client.found_before(known.said.0.clone(), known.said.1);
     let found = match mapped.looked_up(part.block) {
-        Some(known) => shared.client.found_before(known.0.clone(), known.1),
-        None => {
-            let name = crate::volume::operate::stripe_name(mapped.owner(), part.index);
-            let found = shared.client.find(&name, from).await?;
-            let said = found.said();
-            let (expected, got) = (mapped.stripe.stripe.id, said.0.stripes.first().map(|stripe| stripe.id));
-            if got != Some(expected) {
-                // A snapshot has it by now, and the name is that of a copy.
-                return Err(ClientError::Io(format!("{name}: expected stripe {expected}, got another one")));
-            }
-            mapped.keep_looked_up(Some(said));
-            found
-        }
+        Some(known) if !known.doubted => before(known),
+        known => match (look_up(shared, mapped, part, from).await, known) {
+            (Err(error), Some(known)) if error.is_unreachable() => before(known),
+            (found, _) => found?,
+        },
     };
     let generations = found.said().0.stripes.first().map(StripeInfo::generations).unwrap_or_default();
     let generation = generations.get(usize::from(part.block.0)).copied();
     let mut bytes = Vec::with_capacity(part.len as usize);
     let read = found.read(Some(from..from + part.len), GetOptions::default(), &mut bytes, |_, _| {}).await;
     if !read.as_ref().is_ok_and(|report| report.replanned == 0) {
-        mapped.keep_looked_up(None);
+        mapped.doubt_looked_up();
     }
     read.map(|report| (bytes, generation.filter(|_| !report.updated)))
+}
+
+async fn look_up(shared: &Arc<Shared>, mapped: &Mapped, part: Part, from: u64) -> Result<Found, ClientError> {
+    let name = crate::volume::operate::stripe_name(mapped.owner(), part.index);
+    let found = shared.client.find(&name, from).await?;
+    let said = found.said();
+    let (expected, got) = (mapped.stripe.stripe.id, said.0.stripes.first().map(|stripe| stripe.id));
+    if got != Some(expected) {
+        // A snapshot has it by now, and the name is that of a copy.
+        return Err(ClientError::Io(format!("{name}: expected stripe {expected}, got another one")));
+    }
+    mapped.keep_looked_up(said);
+    Ok(found)
 }
 
 async fn ask(

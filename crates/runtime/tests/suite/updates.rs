@@ -129,7 +129,7 @@ async fn an_update_that_failed_changes_nothing_and_is_tried_again() {
     }
     // Its turn comes when the log has forgotten what was committed.
     let node = home(&site, 0);
-    node.log.release(site.id(0), Role::Home, 1).unwrap();
+    node.log.release([(site.id(0), Role::Home, 1)]).unwrap();
     let mut seen = version(&site, 0, NEXT + 1);
     let logged = node.log.logged(site.id(0), Role::Home, 0..BLOCK as u64).unwrap();
     logged.iter().for_each(|part| part.lay_over(Generation(NEXT + 1), 0, &mut seen).unwrap());
@@ -242,7 +242,7 @@ async fn senseless_updates_are_refused() {
     let elsewhere = elsewhere.await;
     assert!(elsewhere.iter().any(|fault| fault.kind == FaultKind::Invalid), "{elsewhere:?}");
     // Nothing is fixed: the node may have been started again since.
-    home(&site, 1).log.release(site.id(1), Role::Home, u64::MAX).unwrap();
+    home(&site, 1).log.release([(site.id(1), Role::Home, u64::MAX)]).unwrap();
     log(&site, &mut site.object.clone(), (1, 70_000, 4096), 4);
     let unknown = faults(&|_| ()).await;
     assert!(unknown.iter().any(|fault| fault.detail.contains("fixed for a commit, got none")), "{unknown:?}");
