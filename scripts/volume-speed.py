@@ -10,9 +10,9 @@ disk: 4 KiB written to the volume are two appends to two logs, each synced. Prin
   appended to and synced side by side (what a write to the volume costs the disk, with 32 appends to a sync for 32);
 - where the time of such a write goes: what the two logs take, and for how long each kind of process keeps a processor busy;
 - random writes and reads of 4 KiB, and writes and reads of 1 MiB, each with all nodes, with one lost, and while it is repaired, as
-  parts of the speed with all nodes. Ends with 1 if one of these is less than `--least`. Before the speed with all nodes is measured,
-  and before the loss, all is committed, and then random writes make as many stripes dirty, whose commits go on meanwhile. With all nodes
-  it is measured for three times as long, about as long as with a lost node and its repair, so that logs grow as large.
+  parts of the speed with all nodes. Ends with 1 if one of these is less than `--least`. Before each of the three, all is committed,
+  and then random writes make as many stripes dirty, whose commits go on in the first seconds: so each is compared with as many seconds
+  with all nodes, from the first on. Both losses count from when the coordinator calls the node dead; its logs move then.
 
 With `--page docs/updates.md` the table goes into that page, between <!-- results volume-speed --> and <!-- end -->.
 The program is KINTSU_BIN, or the one of a release build. Everything lies in a new folder, which is removed at the end.
@@ -107,8 +107,11 @@ def wait(what, done, seconds=60):
         time.sleep(0.1)
 
 
-def fio(*options, stop=None):
-    """Runs a fio job; returns its result: operations and MB a second of both directions. `stop` ends it early."""
+def fio(*options, stop=None, each_second=None):
+    """Runs a fio job; returns its result: operations and MB a second of both directions. `stop` ends it early. With a folder for
+    its log the operations of each second are among them."""
+    if each_second:
+        options = [*options, f"--write_iops_log={each_second}/fio", "--log_avg_msec=1000"]
     command = ["fio", "--name=speed", "--output-format=json", "--randrepeat=0", "--group_reporting", *options]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while stop and job.poll() is None and not stop():
@@ -122,7 +125,9 @@ def fio(*options, stop=None):
     if job["error"]:
         sys.exit(f"fio {' '.join(options)}: error {job['error']}: {err}")
     sides = [job["read"], job["write"]]
+    logs = sorted(each_second.glob("fio_iops*.log")) if each_second else []
     return {
+        "each_second": [int(line.split(",")[1]) for log in logs for line in log.read_text().splitlines()],
         "iops": sum(side["total_ios"] / (side["runtime"] / 1e3) for side in sides if side["runtime"]),
         "mb": sum(side["io_bytes"] / (side["runtime"] / 1e3) / 1e6 for side in sides if side["runtime"]),
         "p99_ms": max(side["clat_ns"].get("percentile", {}).get("99.000000", 0) for side in sides) / 1e6,
@@ -171,7 +176,7 @@ def markdown(rows, args):
         f"`{args.code}` on {NODES} agents of one machine ({model[1] if model else 'unknown'}, {os.cpu_count()} processors, shared with fio), volume of "
         f"{args.size >> 20} MiB, {args.seconds} s each, with and without a node the median of {args.runs} runs (the least to the most); {version}, {time.strftime('%F')}:",
         "",
-        "| what | operations/s | MB/s | p99, ms | of the speed with all nodes |",
+        "| what | operations/s | MB/s | p99, ms | of as many seconds with all nodes |",
         "|---|---|---|---|---|",
     ]
     for row in rows:
@@ -229,38 +234,56 @@ def measure(cluster, folder, args):
         cluster.run("volume", "commit", "speed", check=True)
         fio(*disk, *dirtying, *timed)
 
-    long = 3 * args.seconds
-    runs = {what: [] for what in jobs}
-    for number in range(args.runs * len(jobs)):
-        node, (what, options) = number % NODES, list(jobs.items())[number % len(jobs)]
-        some_dirty()
-        before = told(f"all nodes: {what}", fio(*disk, *options, "--time_based", f"--runtime={long}"))
-        some_dirty()
-        # Each with a node of its own, which is lost for good: the others have all copies of the one before by now.
+    lost_before = 0
+
+    def lose():
+        """A node of its own each time, lost for good, and counted as dead: the others have all copies of those before by now."""
+        nonlocal lost_before
+        node, lost_before = lost_before % NODES, lost_before + 1
         cluster.running[f"agent-{node}"].kill()
         cluster.running[f"agent-{node}"].wait()
         wait("the node to count as dead", lambda: (cluster.run("nodes") or "").count(" alive") == NODES - 1)
-        lost = told(f"a node lost: {what}", fio(*disk, *options, *timed))
-        # A file, because nobody reads while fio runs, and a pipe may be full.
-        report = open(folder / f"repair-{number}.json", "wb")
+        return node
+
+    def repair(node, meanwhile):
+        """The result of `meanwhile`, which gets what tells that the repair is over. Then an empty disk takes the lost one's place."""
+        # A file, because nobody reads meanwhile, and a pipe may be full.
+        report = open(folder / f"repair-{lost_before}.json", "wb")
         repair = subprocess.Popen([PROGRAM, "repair", "--node", str(node), "--json"], stdout=report)
-        result = fio(*disk, *options, "--time_based", "--runtime=600", stop=lambda: repair.poll() is not None)
+        result = meanwhile(lambda: repair.poll() is not None)
         if repair.wait():
             sys.exit(f"the repair of node {node} failed: {pathlib.Path(report.name).read_text()[-2000:]}")
-        runs[what].append((before, lost, told(f"while it is repaired: {what}", result)))
-        # An empty disk takes the lost one's place.
         shutil.rmtree(folder / f"node-{node}")
         cluster.start(f"agent-{node}", "agent", "--dir", folder / f"node-{node}", "--id", node, "--rack", node % RACKS, "--replace")
         wait("the new disk", lambda: (cluster.run("nodes") or "").count(" alive") == NODES)
+        return result
+
+    long = 3 * args.seconds
+    runs = {what: [] for what in jobs}
+    for what, options in list(jobs.items()) * args.runs:
+        some_dirty()
+        before = told(f"all nodes: {what}", fio(*disk, *options, "--time_based", f"--runtime={long}", each_second=folder))
+        some_dirty()
+        node = lose()
+        lost = told(f"a node lost: {what}", fio(*disk, *options, *timed))
+        repair(node, lambda is_over: None)
+        some_dirty()
+        repaired = repair(lose(), lambda is_over: fio(*disk, *options, "--time_based", "--runtime=600", stop=is_over))
+        runs[what].append((before, lost, told(f"while it is repaired: {what}", repaired)))
     for what, all_runs in runs.items():
         before, lost, repaired = zip(*all_runs)
         took = statistics.median(result["seconds"] for result in repaired)
         states = {f"all nodes ({long} s)": before, "a node lost": lost, f"while it is repaired ({took:.0f} s)": repaired}
         for state, results in states.items():
             median = {key: statistics.median(result[key] for result in results) for key in ("iops", "mb", "p99_ms")}
-            parts = [result["iops"] / first["iops"] for result, first in zip(results, before)]
+            parts = [result["iops"] / begun(first, result["seconds"]) for result, first in zip(results, before)]
             rows.append({"what": f"{state}: {what}", **median} | ({} if results is before else {"parts": parts}))
     return rows
+
+
+def begun(result, seconds):
+    """Operations a second in the first seconds."""
+    return statistics.mean(result["each_second"][: max(1, round(seconds))])
 
 
 def told(what, result):

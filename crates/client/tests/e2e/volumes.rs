@@ -1,6 +1,7 @@
 //! Volumes: what is read is what was written last, whatever happens in between.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use kintsu_code::Definition;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::message::{
-    CauseKind, CreateVolume, Durability, NodeAction, NodeState, RepairTarget, VolumeInfo,
+    CauseKind, ChangeSetting, CreateVolume, Durability, NodeAction, NodeState, RepairTarget, VolumeInfo,
 };
 
 use crate::cluster::{Cluster, RS};
@@ -271,9 +272,32 @@ async fn reads_without_a_home_do_not_ask_the_coordinator_again() {
     }
     disk.check().await;
     disk.check().await;
+    let first = stripe_name(disk.volume.info(), 0);
+    let helpers = [1, 2, 3, 4].map(async |block| cluster.home(&first, 0, block).await);
+    let helpers = futures::future::join_all(helpers).await;
     cluster.stop_coordinator().await;
     disk.check().await;
     cluster.restart_coordinator().await;
+    // A read that has to go around a helper does not forget the others. (Two of the four may have the logs too.)
+    let mut around = 0;
+    for helper in helpers {
+        // One that has not missed any node.
+        let volume = cluster.client().await.open_volume("disk", VolumeAccess::Read).await.unwrap();
+        disk.check_as(&volume).await;
+        disk.check_as(&volume).await;
+        cluster.stop_coordinator().await;
+        cluster.kill(helper).await;
+        let read = || tokio::time::timeout(Duration::from_secs(5), volume.read(0, BLOCK));
+        if let Ok(read_once) = read().await {
+            around += 1;
+            for got in [read_once, read().await.unwrap()] {
+                assert!(got.unwrap() == disk.model[..BLOCK as usize]);
+            }
+        }
+        cluster.restart_coordinator().await;
+        cluster.start_node(helper).await;
+    }
+    assert!(around > 0);
     // What it knows ends with the epoch: the home comes back, its block is changed, and it goes again.
     for _ in 0..2 {
         cluster.start_node(home).await;
@@ -293,6 +317,41 @@ async fn reads_without_a_home_do_not_ask_the_coordinator_again() {
         disk.check().await;
         disk.check().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_repair_of_a_node_leaves_nothing_though_commits_give_up_its_parities_meanwhile() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    commit(&cluster).await;
+    for block in 0..SIZE / BLOCK {
+        disk.write(block * BLOCK, 100).await;
+    }
+    let name = stripe_name(disk.volume.info(), 0);
+    let lost = cluster.home(&name, 0, 4).await;
+    cluster.kill(lost).await;
+    cluster.until_state(lost, NodeState::Dead).await;
+    let client = cluster.client().await;
+    // A dozen blocks of 64 KiB take a while.
+    let slowly = NonZeroU64::new(200_000).unwrap();
+    client.change_setting(ChangeSetting::RepairMinRate(slowly)).await.unwrap();
+    client.change_setting(ChangeSetting::RepairMaxRate(Some(slowly))).await.unwrap();
+    // Nodes hear of it with a heartbeat.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let repair = client.repair(RepairTarget::Node(NodeId(lost)), Method::Conventional, None).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let done = client.commit_volume("disk", None).await.unwrap();
+    assert!(done.blocks > 0, "{done:?}");
+    client.change_setting(ChangeSetting::RepairMaxRate(None)).await.unwrap();
+    let report = cluster.finish(repair).await;
+    assert!(report.failed.is_empty(), "{report:?}");
+    for index in 0..(SIZE / BLOCK).div_ceil(3) {
+        let stripe = cluster.stripe(&stripe_name(disk.volume.info(), index), 0).await;
+        let left: Vec<_> = stripe.blocks.iter().flatten().filter(|block| block.lost).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    disk.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -44,8 +44,8 @@ pub async fn repair_stripe(
     outcome
 }
 
-/// Begins anew if it failed and the stripe became another one meanwhile: a commit gives blocks of a volume a next
-/// generation.
+/// Begins anew if not all was repaired and the stripe became another one meanwhile: a commit gives blocks of a volume a next
+/// generation, those that it gives up too, and nothing lands in the place of another generation than it was made of.
 async fn in_rounds(
     cluster: &Arc<Cluster>,
     id: StripeId,
@@ -53,7 +53,7 @@ async fn in_rounds(
     order: Order,
 ) -> Outcome {
     let (mut sum, mut before) = (Outcome::default(), Vec::new());
-    for _ in 0..ANEW {
+    for beginning in 1.. {
         let mut stripe = match cluster.load(id).await {
             Ok(Some((stripe, _))) if stripe.generations() == before => break,
             Ok(Some((stripe, label))) => StripeInRepair { cluster, stripe, label, waits: waits(cluster) },
@@ -73,7 +73,12 @@ async fn in_rounds(
         (sum.failed, sum.cut_off) = (outcome.failed.take(), outcome.cut_off);
         wanted.retain(|index| !outcome.repaired.contains(index));
         sum.add(outcome);
-        if sum.failed.is_none() {
+        if sum.failed.is_none() && wanted.is_empty() {
+            break;
+        }
+        if beginning == ANEW {
+            let changed = || stripe.describe("its blocks were changed each time when they were repaired");
+            sum.failed.get_or_insert_with(changed);
             break;
         }
         before = stripe.stripe.generations();
