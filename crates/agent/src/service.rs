@@ -22,6 +22,7 @@ use kintsu_wire::message::{
 use kintsu_wire::tls::{Badge, Wanted};
 use kintsu_wire::version::Spoken;
 use kintsu_wire::{MembershipChannel, Peer, audit};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
@@ -122,7 +123,8 @@ impl Agent for Service {
         let by = peer.badge;
         let work = Work { node, programs, by, background, enclosed, frames, local: self.local()? };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
-        self.shared.work().spawn(conducted);
+        let threads = if background { kintsu_wire::ambient::background() } else { Handle::current() };
+        self.shared.work().spawn_on(conducted, &threads);
         // The answer waits for the first report, so the answer of a short run leaves together with all its reports.
         let first = stream.recv().await.into_iter();
         let reports = tokio_stream::iter(first).chain(ReceiverStream::new(stream));

@@ -1,12 +1,14 @@
-//! What a program uses without receiving it as an argument: threads for work that blocks, and the time of
+//! What a program uses without receiving it as an argument: threads for work that blocks or gives way, and the time of
 //! day.
 //!
 //! In production these are tokio's blocking threads and the system's clock. Inside a simulation (feature
 //! `sim`) there is one thread and a simulated clock, so that a run depends on its seed alone. Monotonic time
 //! is `tokio::time::Instant`, which a simulation controls without help from here.
 
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 /// Whether the caller runs inside a simulation.
@@ -26,6 +28,31 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     }
     #[allow(clippy::disallowed_methods, reason = "this is what is used instead")]
     tokio::task::spawn_blocking(work)
+}
+
+/// How much lower the priority of background work is ("nice"). Where both want all of a processor, it gets a tenth.
+const NICE: i32 = 10;
+
+/// Its threads, those for blocking work too, leave the processors to others.
+static BACKGROUND: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(8);
+    let lower = || {
+        // On Linux this is of the calling thread. Where it is refused, background work is as urgent as others.
+        let priority = rustix::process::getpriority_process(None).unwrap_or_default();
+        let _ = rustix::process::setpriority_process(None, priority.saturating_add(NICE));
+    };
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).thread_name("background").on_thread_start(lower).enable_all();
+    builder.build().inspect_err(|error| tracing::warn!("no threads for background work: {error}")).ok()
+});
+
+/// Where work runs that should not take processors from users. What it starts runs there too.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn background() -> Handle {
+    let own = || BACKGROUND.as_ref().map(|runtime| runtime.handle().clone());
+    if simulated() { None } else { own() }.unwrap_or_else(Handle::current)
 }
 
 /// Lets a thread for blocking work rest. In a simulation no time passes.
@@ -106,5 +133,20 @@ pub mod simulation {
         let wrong_by = WRONG_BY_S.get();
         let step = Duration::from_secs(wrong_by.unsigned_abs());
         Some(if wrong_by < 0 { right.saturating_sub(step) } else { right + step })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn background_work_and_what_it_has_done_elsewhere_is_of_low_priority() {
+        let priority = || rustix::process::getpriority_process(None).unwrap();
+        let own = priority();
+        let work = async move { (priority(), blocking(priority).await.unwrap()) };
+        let lower = (own + NICE).min(19);
+        assert_eq!(background().spawn(work).await.unwrap(), (lower, lower));
+        assert_eq!((priority(), blocking(priority).await.unwrap()), (own, own));
     }
 }
