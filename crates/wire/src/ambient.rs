@@ -36,10 +36,11 @@ const NICE: i32 = 10;
 /// Its threads, those for blocking work too, leave the processors to others.
 static BACKGROUND: LazyLock<Option<Runtime>> = LazyLock::new(|| {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(8);
-    let lower = || {
+    // A thread begins with the priority of the one that starts it, so this is what all of them get, not what they lose.
+    let priority = rustix::process::getpriority_process(None).unwrap_or_default().saturating_add(NICE);
+    let lower = move || {
         // On Linux this is of the calling thread. Where it is refused, background work is as urgent as others.
-        let priority = rustix::process::getpriority_process(None).unwrap_or_default();
-        let _ = rustix::process::setpriority_process(None, priority.saturating_add(NICE));
+        let _ = rustix::process::setpriority_process(None, priority);
     };
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(threads).thread_name("background").on_thread_start(lower).enable_all();
