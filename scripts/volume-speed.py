@@ -249,9 +249,9 @@ def measure(cluster, folder, args):
         """The result of `meanwhile`, which gets what tells that the repair is over. Then an empty disk takes the lost one's place."""
         # A file, because nobody reads meanwhile, and a pipe may be full.
         report = open(folder / f"repair-{lost_before}.json", "wb")
-        repair = subprocess.Popen([PROGRAM, "repair", "--node", str(node), "--json"], stdout=report)
-        result = meanwhile(lambda: repair.poll() is not None)
-        if repair.wait():
+        running = subprocess.Popen([PROGRAM, "repair", "--node", str(node), "--json"], stdout=report)
+        result = meanwhile(lambda: running.poll() is not None)
+        if running.wait():
             sys.exit(f"the repair of node {node} failed: {pathlib.Path(report.name).read_text()[-2000:]}")
         shutil.rmtree(folder / f"node-{node}")
         cluster.start(f"agent-{node}", "agent", "--dir", folder / f"node-{node}", "--id", node, "--rack", node % RACKS, "--replace")

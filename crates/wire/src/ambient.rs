@@ -1,7 +1,7 @@
 //! What a program uses without receiving it as an argument: threads for work that blocks or gives way, and the time of
 //! day.
 //!
-//! In production these are tokio's blocking threads and the system's clock. Inside a simulation (feature
+//! In production these are tokio's blocking threads, a runtime of low priority and the system's clock. Inside a simulation (feature
 //! `sim`) there is one thread and a simulated clock, so that a run depends on its seed alone. Monotonic time
 //! is `tokio::time::Instant`, which a simulation controls without help from here.
 
