@@ -188,9 +188,14 @@ impl Outlet<'_> {
 }
 
 impl Found {
-    /// What the coordinator said, and how long it took for that.
-    pub(crate) fn said(&self) -> (ObjectView, Duration) {
-        (self.view.clone(), self.answered)
+    /// What the coordinator said.
+    pub(crate) fn view(&self) -> &ObjectView {
+        &self.view
+    }
+
+    /// How long the coordinator took to say it.
+    pub(crate) fn answered(&self) -> Duration {
+        self.answered
     }
 
     /// The object.

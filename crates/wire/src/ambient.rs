@@ -30,8 +30,9 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     tokio::task::spawn_blocking(work)
 }
 
-/// How much lower the priority of background work is ("nice"). Where both want all of a processor, it gets a tenth.
-const NICE: i32 = 10;
+/// How much lower the priority of background work is ("nice"). Where both want all of a processor, a thread of it gets 1.5%, which
+/// is more if many want it: several agents on one machine have threads each.
+const NICE: i32 = 19;
 
 /// Its threads, those for blocking work too, leave the processors to others.
 static BACKGROUND: LazyLock<Option<Runtime>> = LazyLock::new(|| {

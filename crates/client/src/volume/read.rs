@@ -240,7 +240,7 @@ async fn decoded(
             (found, _) => found?,
         },
     };
-    let generations = found.said().0.stripes.first().map(StripeInfo::generations).unwrap_or_default();
+    let generations = found.view().stripes.first().map(StripeInfo::generations).unwrap_or_default();
     let generation = generations.get(usize::from(part.block.0)).copied();
     let mut bytes = Vec::with_capacity(part.len as usize);
     let read = found.read(Some(from..from + part.len), GetOptions::default(), &mut bytes, |_, _| {}).await;
@@ -253,13 +253,12 @@ async fn decoded(
 async fn look_up(shared: &Arc<Shared>, mapped: &Mapped, part: Part, from: u64) -> Result<Found, ClientError> {
     let name = crate::volume::operate::stripe_name(mapped.owner(), part.index);
     let found = shared.client.find(&name, from).await?;
-    let said = found.said();
-    let (expected, got) = (mapped.stripe.stripe.id, said.0.stripes.first().map(|stripe| stripe.id));
+    let (expected, got) = (mapped.stripe.stripe.id, found.view().stripes.first().map(|stripe| stripe.id));
     if got != Some(expected) {
         // A snapshot has it by now, and the name is that of a copy.
         return Err(ClientError::Io(format!("{name}: expected stripe {expected}, got another one")));
     }
-    mapped.keep_looked_up(said);
+    mapped.keep_looked_up((found.view().clone(), found.answered()));
     Ok(found)
 }
 
