@@ -90,6 +90,14 @@ impl Layout {
     }
 }
 
+/// Bytes of the file of a block with so much data and such a label: what [`Usage::bytes`](crate::Usage::bytes) counts for it.
+///
+/// # Errors
+/// `Invalid` for lengths that no block has.
+pub fn file_bytes(len: u64, unit_bytes: u32, label_bytes: usize) -> Result<u64, StoreError> {
+    Ok(Layout::new(len, unit_bytes, label_bytes)?.file_bytes)
+}
+
 fn is_unit(bytes: u32) -> bool {
     bytes.is_power_of_two() && (LEAST_UNIT_BYTES..=UNIT_BYTES).contains(&(bytes as usize))
 }

@@ -39,6 +39,7 @@ pub use aside::{QuarantinedFile, Reason};
 pub use block::{BlockRead, BlockStore, BlockWrite};
 pub use error::StoreError;
 pub use file::{FileStore, block_path};
+pub use format::file_bytes;
 pub use log::{AppendLog, Break, Data, FrozenDelta, Logged, MOST_RECORD_BYTES, Pending, Role, Scope, Update};
 pub use meta::{
     BlockHead, BlockMeta, DeviceCounters, Digest, Generation, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES,

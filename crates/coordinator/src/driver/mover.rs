@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{StripeView, copy};
+use kintsu_store::file_bytes;
 use kintsu_wire::message::BlockRef;
 
 use super::doubts::doubt;
@@ -40,10 +41,12 @@ pub async fn move_block<T: Takers>(
             }
             Found::Copy(view) => view,
         };
-        let bytes = view.block_len(id.index);
+        // As its node counts it.
+        let bytes = file_bytes(view.block_len(id.index), view.layout.unit_bytes(), label.pack().len())
+            .map_err(|e| CoordinatorError::Storage(e.to_string()))?;
         let (worker, machine, given) = (cluster.clone(), block.clone(), takers.clone());
         let planning = move |meta: &Meta| {
-            let to = target(&worker, &meta.snapshot()?, &machine, &view, id, &*given)?;
+            let to = target(&worker, &meta.snapshot()?, &machine, (&view, bytes), &*given)?;
             if to == from {
                 return Ok(None);
             }
@@ -102,18 +105,17 @@ pub async fn move_block<T: Takers>(
     Err(conflict(from, block.gave_up()))
 }
 
-/// Chooses a node for the block. Blocking.
+/// Chooses a node for the block, whose file has so many bytes. Blocking.
 fn target<T: Takers>(
     cluster: &Cluster,
     snapshot: &Snapshot,
     block: &Move,
-    view: &StripeView,
-    id: BlockId,
+    (view, bytes): (&StripeView, u64),
     takers: &Mutex<T>,
 ) -> Result<NodeId> {
-    let sweeping = cluster.sweeping(snapshot, id.stripe)?;
+    let sweeping = cluster.sweeping(snapshot, view.id)?;
     let (topology, _) = cluster.nodes();
-    Ok(block.target(view, topology, &sweeping, &mut *lock(takers))?)
+    Ok(block.target(view, bytes, topology, &sweeping, &mut *lock(takers))?)
 }
 
 fn conflict(node: NodeId, got: String) -> CoordinatorError {
@@ -121,5 +123,50 @@ fn conflict(node: NodeId, got: String) -> CoordinatorError {
         what: format!("moving a block from {node}"),
         expected: "a block that can be read and a node that takes it".into(),
         got,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::Live;
+    use kintsu_dag::BlockIndex;
+    use kintsu_plan::Topology;
+
+    /// What was given, with its bytes.
+    #[derive(Default)]
+    struct Given(Vec<(NodeId, NodeId, u64)>);
+
+    impl Takers for Given {
+        fn offer(&self, topology: &mut Topology, from: NodeId, _: u64) {
+            topology.nodes.entry(from).and_modify(|node| node.usable = false);
+        }
+
+        fn rank(&self, _: NodeId) -> u64 {
+            0
+        }
+
+        fn gave(&mut self, from: NodeId, to: NodeId, bytes: u64) {
+            self.0.push((from, to, bytes));
+        }
+
+        fn took_back(&mut self, _: NodeId, _: NodeId, _: u64) {}
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_block_counts_with_the_bytes_of_its_file_as_nodes_count_it() {
+        // Nothing is deleted here, so each move needs one more node.
+        let live = Live::start(7).await;
+        let (stripe, record) = live.put("a").await;
+        for index in [0, 1, 3] {
+            let id = BlockId { stripe, index: BlockIndex(index) };
+            let from = record.block(id.index).unwrap().node;
+            let before = std::fs::metadata(live.file(from, stripe, index)).unwrap().len();
+            let given = Arc::new(Mutex::new(Given::default()));
+            move_block(&live.cluster, id, from, &given, &mut Tally::default()).await.unwrap();
+            let to = live.stripe("a").1.block(id.index).unwrap().node;
+            assert_eq!(lock(&given).0, [(from, to, before)]);
+            assert_eq!(std::fs::metadata(live.file(to, stripe, index)).unwrap().len(), before);
+        }
     }
 }

@@ -23,7 +23,7 @@ use crate::meta::change::{Landing, LostBlock};
 /// Most attempts for one block.
 const ATTEMPTS: u32 = 4;
 
-/// Which nodes take blocks that leave their node.
+/// Which nodes take blocks that leave their node. The bytes of a block are those of its file, which nodes tell as used.
 pub trait Takers: Send + 'static {
     /// Leaves only those nodes usable that take a block of this many bytes from this node.
     fn offer(&self, topology: &mut Topology, from: NodeId, bytes: u64);
@@ -181,14 +181,15 @@ impl Move {
         }
     }
 
-    /// Chooses a node for the block: the one that the takers prefer, of those that have no block of the stripe to delete. It may
-    /// be the node that the block is on.
+    /// Chooses a node for the block, whose file has so many bytes: the one that the takers prefer, of those that have no
+    /// block of the stripe to delete. It may be the node that the block is on.
     ///
     /// # Errors
     /// `Placement` when there is none.
     pub fn target(
         &self,
         view: &StripeView,
+        bytes: u64,
         mut topology: Topology,
         sweeping: &BTreeSet<NodeId>,
         takers: &mut impl Takers,
@@ -196,7 +197,6 @@ impl Move {
         for (node, known) in &mut topology.nodes {
             known.usable &= !sweeping.contains(node) && !self.barred.contains(node);
         }
-        let bytes = view.block_len(self.id.index);
         takers.offer(&mut topology, self.from, bytes);
         let chosen = place_lost(view, &topology, &[self.id.index], &mut |node| takers.rank(node))?;
         let Some(&to) = chosen.first() else {
@@ -304,7 +304,7 @@ mod tests {
             block.ran(&stripe, NodeId(6), &[], Some(&fault(FaultKind::Lost, 6, None))),
             Ran::Again { doubt: None, wait: false }
         );
-        let mut next = || block.target(&view, topology.clone(), &BTreeSet::from([NodeId(5)]), &mut used);
+        let mut next = || block.target(&view, 1, topology.clone(), &BTreeSet::from([NodeId(5)]), &mut used);
         assert_eq!([next().unwrap(), next().unwrap()], [NodeId(4); 2]);
     }
 

@@ -43,6 +43,7 @@ fn data_lies_in_the_file_from_byte_4096_on() {
     assert_eq!(bytes[HEADER_BYTES..HEADER_BYTES + 70_000], pattern(id, G, 70_000));
     assert_eq!(bytes.len(), HEADER_BYTES + 70_000 + 2 * 4 + 4);
     assert_eq!(store.usage().unwrap().bytes, bytes.len() as u64);
+    assert_eq!(crate::file_bytes(70_000, UNIT_BYTES as u32, 0).unwrap(), bytes.len() as u64);
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub mod bound;
 mod lp;
 pub(crate) mod network;
 mod price;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod trees;

@@ -1,5 +1,5 @@
-//! The trees of one repair: a good first guess, the best trees by [`super::lp`], and their shares of the slices as
-//! whole numbers.
+//! The trees of one repair: a good first guess, the best trees by [`super::lp`], and their shares of the slices by
+//! [`super::shares`].
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,12 @@ use kintsu_dag::{BlockIndex, NodeId};
 
 use super::lp::{pack, thin};
 use super::network::{Network, Tree};
+use super::shares::shares;
 use crate::Topology;
 use crate::traffic::Way;
 
 /// The trees that are kept reach at least this part of the rate of all trees.
 const KEPT: f64 = 0.997;
-
-/// The rounded shares reach at least this part of the rate of the kept trees, if a period up to [`MAX_PERIOD`]
-/// allows it.
-const ROUNDED: f64 = 0.995;
-
-/// The largest sum of the shares.
-const MAX_PERIOD: u32 = 1000;
 
 /// Repair trees with shares of the slices.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,43 +167,4 @@ fn path_order(network: &Network, path: &mut [usize]) {
         let key = |i: usize| (network.racks[i] == near, crowds[i], network.racks[i]);
         key(a).cmp(&key(b)).then(network.ends[a].down.total_cmp(&network.ends[b].down)).then(a.cmp(&b))
     });
-}
-
-/// Whole shares in proportion to the weights, and the rate that they reach. Takes the smallest period that reaches
-/// [`ROUNDED`].
-fn shares(network: &Network, trees: &[(Tree, f64)]) -> (Vec<u32>, f64) {
-    let loads: Vec<Vec<(usize, f64)>> = trees.iter().map(|(tree, _)| network.load(tree)).collect();
-    let rate = |shares: &[u32]| {
-        let mut link = vec![0.0; network.capacity.len()];
-        for (load, share) in loads.iter().zip(shares) {
-            load.iter().for_each(|(l, part)| link[*l] += part * f64::from(*share));
-        }
-        let period: u32 = shares.iter().sum();
-        let loaded = link.iter().zip(&network.capacity).filter(|(load, _)| **load > 0.0);
-        loaded.map(|(load, capacity)| capacity / load * f64::from(period)).fold(f64::INFINITY, f64::min)
-    };
-    let whole: f64 = trees.iter().map(|(_, weight)| weight).sum();
-    let mut best = (vec![1; trees.len()], 0.0);
-    for period in 1..=MAX_PERIOD {
-        let shares = rounded(trees, whole, period);
-        let reached = rate(&shares);
-        if reached > best.1 {
-            best = (shares, reached);
-        }
-        if best.1 >= ROUNDED * whole {
-            break;
-        }
-    }
-    best
-}
-
-/// Shares of this period, by the largest remainders.
-fn rounded(trees: &[(Tree, f64)], whole: f64, period: u32) -> Vec<u32> {
-    let exact: Vec<f64> = trees.iter().map(|(_, weight)| weight / whole * f64::from(period)).collect();
-    let mut shares: Vec<u32> = exact.iter().map(|share| share.floor() as u32).collect();
-    let mut by_rest: Vec<usize> = (0..trees.len()).collect();
-    by_rest.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()).then(a.cmp(b)));
-    let missing = period.saturating_sub(shares.iter().sum());
-    by_rest.into_iter().take(missing as usize).for_each(|tree| shares[tree] += 1);
-    shares
 }
