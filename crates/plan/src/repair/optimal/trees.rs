@@ -12,7 +12,7 @@ use crate::Topology;
 use crate::traffic::Way;
 
 /// The trees that are kept reach at least this part of the rate of all trees.
-const KEPT: f64 = 0.997;
+pub(super) const KEPT: f64 = 0.997;
 
 /// Repair trees with shares of the slices.
 #[derive(Debug, Clone, PartialEq)]
