@@ -123,7 +123,10 @@ impl Agent for Service {
         let by = peer.badge;
         let work = Work { node, programs, by, background, enclosed, frames, local: self.local()? };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
-        let threads = if background { kintsu_wire::ambient::background() } else { Handle::current() };
+        let threads = match background {
+            true => kintsu_wire::ambient::background(self.shared.give_way.users_work()),
+            false => Handle::current(),
+        };
         self.shared.work().spawn_on(conducted, &threads);
         // The answer waits for the first report, so the answer of a short run leaves together with all its reports.
         let first = stream.recv().await.into_iter();

@@ -19,6 +19,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// For this long a step waits for slices of users. What waits longer waits for something else than background runs.
 const YIELD: Duration = Duration::from_millis(10);
 
+/// Users who began something in this time are at work.
+const LATELY: Duration = Duration::from_secs(1);
+
 /// What was not used for this long may be used later, at once.
 const BURST_S: f64 = 0.02;
 
@@ -69,6 +72,12 @@ impl GiveWay {
     /// Whether users' slices wait.
     pub(crate) fn users_wait(&self) -> bool {
         self.users.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether users read or write here, or did so just now.
+    pub fn users_work(&self) -> bool {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.users_wait() || last.is_some_and(|last| last.elapsed() < LATELY)
     }
 
     /// Whether there is a limit.
@@ -200,8 +209,9 @@ mod tests {
     async fn users_go_first_but_not_for_ever() {
         let way = Arc::new(GiveWay::default());
         let begun = Instant::now();
+        assert!(!way.users_work(), "nobody was here yet");
         let slow = way.busy();
-        assert!(way.users_wait());
+        assert!(way.users_wait() && way.users_work());
         way.let_users_go().await;
         assert!(begun.elapsed() >= YIELD, "{:?}", begun.elapsed());
         let begun = Instant::now();
@@ -220,5 +230,8 @@ mod tests {
         drop(other);
         waiting.await.unwrap();
         assert!(begun.elapsed() < YIELD);
+        assert!(way.users_work() && !way.users_wait(), "they have just ended");
+        sleep(LATELY).await;
+        assert!(!way.users_work());
     }
 }

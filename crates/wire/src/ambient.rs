@@ -30,15 +30,20 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     tokio::task::spawn_blocking(work)
 }
 
-/// How much lower the priority of background work is ("nice"). Where both want all of a processor, a thread of it gets 1.5%, which
-/// is more if many want it: several agents on one machine have threads each.
-const NICE: i32 = 19;
+/// How much lower the priority of background work is ("nice"): where both want all of a processor, a thread of it gets a tenth.
+const NICE: i32 = 10;
+/// The same where users work, who are to have what they want: a thread gets 1.5%. Several agents on one machine have threads each.
+/// Not always so low: beside programs that take all processors for hours repairs would take 27 times as long.
+const NICE_TO_USERS: i32 = 19;
 
-/// Its threads, those for blocking work too, leave the processors to others.
-static BACKGROUND: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+static BACKGROUND: LazyLock<Option<Runtime>> = LazyLock::new(|| threads_of(NICE));
+static BEHIND_USERS: LazyLock<Option<Runtime>> = LazyLock::new(|| threads_of(NICE_TO_USERS));
+
+/// Threads that leave the processors to others, those for blocking work too.
+fn threads_of(nice: i32) -> Option<Runtime> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(8);
     // A thread begins with the priority of the one that starts it, so this is what all of them get, not what they lose.
-    let priority = rustix::process::getpriority_process(None).unwrap_or_default().saturating_add(NICE);
+    let priority = rustix::process::getpriority_process(None).unwrap_or_default().saturating_add(nice);
     let lower = move || {
         // On Linux this is of the calling thread. Where it is refused, background work is as urgent as others.
         let _ = rustix::process::setpriority_process(None, priority);
@@ -46,14 +51,15 @@ static BACKGROUND: LazyLock<Option<Runtime>> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(threads).thread_name("background").on_thread_start(lower).enable_all();
     builder.build().inspect_err(|error| tracing::warn!("no threads for background work: {error}")).ok()
-});
+}
 
-/// Where work runs that should not take processors from users. What it starts runs there too.
+/// Where work runs that should not take processors from users, who may be at work here. What it starts runs there too.
 ///
 /// # Panics
 /// Outside of a runtime.
-pub fn background() -> Handle {
-    let own = || BACKGROUND.as_ref().map(|runtime| runtime.handle().clone());
+pub fn background(users_work: bool) -> Handle {
+    let threads = if users_work { &BEHIND_USERS } else { &BACKGROUND };
+    let own = || threads.as_ref().map(|runtime| runtime.handle().clone());
     if simulated() { None } else { own() }.unwrap_or_else(Handle::current)
 }
 
@@ -146,9 +152,11 @@ mod tests {
     async fn background_work_and_what_it_has_done_elsewhere_is_of_low_priority() {
         let priority = || rustix::process::getpriority_process(None).unwrap();
         let own = priority();
-        let work = async move { (priority(), blocking(priority).await.unwrap()) };
-        let lower = (own + NICE).min(19);
-        assert_eq!(background().spawn(work).await.unwrap(), (lower, lower));
+        for (users_work, nice) in [(false, NICE), (true, NICE_TO_USERS)] {
+            let work = async move { (priority(), blocking(priority).await.unwrap()) };
+            let lower = (own + nice).min(19);
+            assert_eq!(background(users_work).spawn(work).await.unwrap(), (lower, lower));
+        }
         assert_eq!((priority(), blocking(priority).await.unwrap()), (own, own));
     }
 }
