@@ -1,7 +1,7 @@
 //! What a program uses without receiving it as an argument: threads for work that blocks or gives way, and the time of
 //! day.
 //!
-//! In production these are tokio's blocking threads, a runtime of low priority and the system's clock. Inside a simulation (feature
+//! In production these are tokio's blocking threads, runtimes of low priority and the system's clock. Inside a simulation (feature
 //! `sim`) there is one thread and a simulated clock, so that a run depends on its seed alone. Monotonic time
 //! is `tokio::time::Instant`, which a simulation controls without help from here.
 
@@ -33,7 +33,7 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 /// How much lower the priority of background work is ("nice"): where both want all of a processor, a thread of it gets a tenth.
 const NICE: i32 = 10;
 /// The same where users work, who are to have what they want: a thread gets 1.5%. Several agents on one machine have threads each.
-/// Not always so low: beside programs that take all processors for hours repairs would take 27 times as long.
+/// Not always so low: beside other programs that take all processors for hours repairs would hardly go on.
 const NICE_TO_USERS: i32 = 19;
 
 static BACKGROUND: LazyLock<Option<Runtime>> = LazyLock::new(|| threads_of(NICE));
