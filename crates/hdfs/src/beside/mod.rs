@@ -19,6 +19,7 @@ mod settle;
 mod unlisted;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub struct Beside {
     pub at_once: usize,
     /// The NameNode is told of lost blocks of a DataNode that it has not heard for this long; without, only of damaged ones.
     pub report_after: Option<Duration>,
+    /// Bytes a second that this work may send, receive and read on each agent's host; `None`: no limit.
+    pub repair_rate: Option<NonZeroU64>,
 }
 
 /// What happened.
@@ -263,8 +266,8 @@ pub async fn start(
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|e| HdfsError::io(format!("listening on {}", config.listen), e))?;
     let addr = listener.local_addr().map_err(|e| HdfsError::io("the listener's address", e))?;
-    let (members, end) =
-        (Arc::new(Members::of(&pool, credentials.speaks().clone())), CancellationToken::new());
+    let members = Members::of(&pool, credentials.speaks().clone()).at_most(config.repair_rate);
+    let (members, end) = (Arc::new(members), CancellationToken::new());
     // Agents take calls only from those that show their cluster.
     credentials.join(members.cluster()).map_err(cannot)?;
     let shared = Arc::new(Shared {
@@ -367,6 +370,7 @@ mod tests {
             scan: Duration::from_secs(60),
             at_once: 8,
             report_after: None,
+            repair_rate: None,
         };
         let shared = Shared {
             namenode,

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use kintsu_agent::{Agent, AgentConfig};
 use kintsu_hdfs::beside::{self, Beside, Block, Event, tell_crowds};
 use kintsu_hdfs::{Agents, Coordinator, DatanodeStore, Directories, NameNode, cluster_of};
+use kintsu_lab::Rate;
 use kintsu_store::{FileStore, StoreError};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -34,6 +35,7 @@ pub async fn coordinator(
         scan: args.scan,
         at_once: args.at_once.into(),
         report_after: args.report_after,
+        repair_rate: args.repair_max_rate.map(Rate::bytes),
     };
     let (events, mut happens) = mpsc::channel(WAITING);
     let coordinator = tokio::select! {
