@@ -139,10 +139,10 @@ fn planned(
 }
 
 /// Says that a stored block cannot be read, or is wrong.
-pub(super) async fn tell(shared: &Shared, group: &Group, index: BlockIndex) {
+pub(super) fn tell(shared: &Shared, group: &Group, index: BlockIndex) {
     let holder = group.holders.get(&index).and_then(|holders| holders.first());
     let datanode = holder.map(|holder| address(&holder.datanode)).unwrap_or_default();
-    shared.tell(Event::Wrong { block: group.name(index), datanode }).await;
+    shared.tell(Event::Wrong { block: group.name(index), datanode });
 }
 
 /// Whether some of the stored blocks that took part cannot be read, or are wrong: these are not used any more. The coordinator reads all of
@@ -180,7 +180,7 @@ pub(super) async fn wrong(
         if *kind == Some(FaultKind::Corrupt) {
             rotten(shared, group, *index);
         }
-        tell(shared, group, *index).await;
+        tell(shared, group, *index);
     }
     Ok(!found.is_empty())
 }

@@ -55,7 +55,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
                 if !all_fail {
                     shared.memory().not_rebuilt(old.id);
                 }
-                shared.failed(&old, error).await;
+                shared.failed(&old, error);
                 if all_fail {
                     return;
                 }
@@ -70,7 +70,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     {
         if let Err(error) = assigned {
             shared.memory().not_rebuilt(group.id);
-            shared.failed(&group, error).await;
+            shared.failed(&group, error);
             continue;
         }
         if !shared.memory().take(group.id, Work::Rebuild) {
@@ -186,7 +186,7 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
         let datanode = job.members.get(&staged.node).map(|member| member.datanode.clone());
         shared.members.stage(staged);
         let datanode = datanode.unwrap_or_default();
-        shared.tell(Event::Staged { block, datanode, ms, helpers }).await;
+        shared.tell(Event::Staged { block, datanode, ms, helpers });
     }
     if let Some(fault) = ended.fault {
         match fault.block.map(|block| block.index) {

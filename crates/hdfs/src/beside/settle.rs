@@ -58,7 +58,7 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         work.spawn(async move {
             // Of no generation: that cannot be read either, and the agent deletes it all the same.
             if let Err(error) = delete(&shared, &member, BlockRef { id, generation: 0 }).await {
-                shared.failed("a staged block that cannot be read", error).await;
+                shared.failed("a staged block that cannot be read", error);
             }
         });
     }
@@ -99,7 +99,7 @@ async fn forgotten(shared: &Shared, staged: &Staged, member: &Member) -> Result<
     drop_staged(shared, staged, member).await?;
     let (stripe, index) = (staged.held.id.stripe.0, staged.held.id.index.0);
     let block = Block { path: String::new(), group: stripe as i64, index };
-    shared.tell(Event::Dropped { block, why: "no file has its group any more".into() }).await;
+    shared.tell(Event::Dropped { block, why: "no file has its group any more".into() });
     Ok(())
 }
 
@@ -111,7 +111,7 @@ async fn one(shared: &Arc<Shared>, group: &Group, staged: &Staged, member: &Memb
             shared.members.keep_counted(group.block(index).id, &member.datanode);
             let dropped = drop_staged(shared, staged, member).await;
             let (block, datanode) = (group.name(index), member.datanode.clone());
-            shared.tell(Event::Counted { block, datanode, proved }).await;
+            shared.tell(Event::Counted { block, datanode, proved });
             return dropped;
         }
         Verdict::Drop(why) => why,
@@ -121,7 +121,7 @@ async fn one(shared: &Arc<Shared>, group: &Group, staged: &Staged, member: &Memb
         }
     };
     drop_staged(shared, staged, member).await?;
-    shared.tell(Event::Dropped { block: group.name(index), why }).await;
+    shared.tell(Event::Dropped { block: group.name(index), why });
     Ok(())
 }
 
@@ -203,7 +203,7 @@ async fn report(shared: &Shared, group: &Group, index: BlockIndex) -> Result<(),
     for datanode in &datanodes {
         shared.memory().told(group.id, index, datanode);
     }
-    shared.tell(Event::Reported { block: group.name(index), datanode: datanodes.join(", ") }).await;
+    shared.tell(Event::Reported { block: group.name(index), datanode: datanodes.join(", ") });
     Ok(())
 }
 

@@ -44,14 +44,15 @@ pub async fn coordinator(
     };
     let addr = coordinator.addr();
     ready(json, json!({"listen": addr}), &format!("coordinator beside HDFS on {addr}"))?;
-    let print = async {
-        while let Some(event) = happens.recv().await {
+    // On a thread of its own: standard output may take nothing for as long as it likes.
+    let print = tokio::task::spawn_blocking(move || {
+        while let Some(event) = happens.blocking_recv() {
             if json { output::json(&event)? } else { output::line(&told(&event))? }
         }
         anyhow::Ok(())
-    };
+    });
     let code = tokio::select! {
-        printed = print => printed.map(|()| ExitCode::SUCCESS),
+        printed = print => printed.context("printing events")?.map(|()| ExitCode::SUCCESS),
         code = super::interrupted() => code,
     };
     coordinator.shutdown().await;
@@ -86,6 +87,9 @@ fn told(event: &Event) -> String {
         Event::Dropped { block, why } => format!("{}: the rebuilt block was dropped: {why}", name(block)),
         Event::Failed { what, why } => format!("failed: {what}: {why}"),
         Event::Note { text } => format!("note: {text}"),
+        Event::Missed { events } => {
+            format!("{events} events were not printed: standard output took nothing for too long")
+        }
         other => format!("{other:?}"),
     }
 }
