@@ -59,7 +59,7 @@ mod tests {
             of_work.work_on(16, &"/f, group 16", async { panic!("a bug, as this test wants it") }).await;
         });
         assert!(work.join_next().await.unwrap().unwrap_err().is_panic());
-        assert!(!shared.memory().is_busy(16) && shared.memory().rests(16));
+        assert!(!shared.memory().is_busy(16) && shared.memory().rests(16, Work::Settle));
         let Event::Failed { what, why } = happens.try_recv().unwrap() else { panic!("it was not told") };
         assert!(what == "/f, group 16" && why.contains("by a bug"), "{what}: {why}");
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::{
-    Backup, BadBlock, BlockPage, CopyChunk, CountedBeside, DiskUsage, Done, Heartbeat,
+    Backup, BadBlock, BlockPage, CopyChunk, CountedBeside, DiskUsage, Done, FaultKind, Heartbeat,
     HeartbeatReply, HeldBlock, Register, Registered,
 };
 use kintsu_wire::version::{Speaks, Spoken};
@@ -128,6 +128,13 @@ impl Members {
         self.table().staged.clone()
     }
 
+    /// The staged ones of these blocks, also those of agents that are away.
+    pub(crate) fn staged_of(&self, blocks: impl IntoIterator<Item = BlockId>) -> AllStaged {
+        let table = self.table();
+        let of = |id| table.staged.range((id, NodeId(0))..=(id, NodeId(u32::MAX)));
+        blocks.into_iter().flat_map(of).map(|(key, staged)| (*key, staged.clone())).collect()
+    }
+
     /// The staged blocks that need not be rebuilt: those of agents that were heard lately.
     pub(crate) fn kept(&self) -> AllStaged {
         let table = self.table();
@@ -239,7 +246,9 @@ impl Membership for Members {
     async fn report_blocks(&self, request: Request<BlockPage>) -> Result<Response<Done>, Status> {
         let page = request.into_inner();
         let mut table = self.table();
-        table.unreadable.extend(page.damaged.iter().map(|bad| (bad.id, page.node)));
+        // An error that may pass proves nothing.
+        let rotten = page.damaged.iter().filter(|bad| bad.kind == FaultKind::Corrupt);
+        table.unreadable.extend(rotten.map(|bad| (bad.id, page.node)));
         for held in page.blocks {
             let staged = Staged { node: page.node, held };
             table.staged.insert(staged.key(), staged);
@@ -274,7 +283,7 @@ impl Membership for Members {
 pub(super) mod tests {
     use kintsu_dag::{BlockIndex, RackId, StripeId};
     use kintsu_wire::FolderId;
-    use kintsu_wire::message::{Counters, FaultKind};
+    use kintsu_wire::message::Counters;
 
     use super::*;
 
@@ -346,6 +355,8 @@ pub(super) mod tests {
         let node = register(&members, "10.0.0.1:1", 11).await;
         let id = staged(16, 2, node).held.id;
         let bad = || BadBlock { id, node, kind: FaultKind::Corrupt, detail: "its header is rotten".into() };
+        report(&members, node, Vec::new(), vec![BadBlock { kind: FaultKind::Io, ..bad() }]).await;
+        assert!(members.take_unreadable(&members.alive()).is_empty(), "that may pass");
         report(&members, node, Vec::new(), vec![bad()]).await;
         assert!(members.staged().is_empty());
         assert!(members.take_unreadable(&BTreeMap::new()).is_empty(), "nobody could be asked");

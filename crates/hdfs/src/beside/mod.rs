@@ -2,7 +2,8 @@
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
 //! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
-//! requestor), `compare` (with the rest of its group), `settle` (hand-over), `crowded` (when HDFS rebuilt beside it). `busy` are the groups that are worked on. `damage` is
+//! requestor), `compare` (with the rest of its group), `settle` (hand-over), `keep` (what may not be dropped), `crowded` (when HDFS rebuilt
+//! beside it). `busy` are the groups that are worked on. `damage` is
 //! what agents find on disks when they read for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
 //! comes from the NameNode and the disks, what is staged from the agents, so a restart loses nothing. `readers` tells who reads
 //! files which agents there are.
@@ -11,6 +12,7 @@ mod busy;
 mod compare;
 mod crowded;
 mod damage;
+mod keep;
 mod members;
 mod memory;
 mod readers;
@@ -41,7 +43,7 @@ use crate::objects::Records;
 use crate::proto::names::NamespaceInfo;
 use crate::vigil::{Sight, TICK, Vigil};
 use crate::walk::{LeftAlone, groups};
-use crate::{Group, HdfsError, NameNode, notes};
+use crate::{Group, HdfsError, NameNode, block_id, notes};
 
 use members::Members;
 use memory::Memory;
@@ -306,11 +308,22 @@ pub async fn start(
 
 /// Lists all groups, again and again.
 async fn scan(shared: Arc<Shared>) {
-    let (mut records, mut left_alone) = (Records::default(), LeftAlone::default());
+    let (mut records, mut left_alone, mut told) = (Records::default(), LeftAlone::default(), false);
+    let root = &shared.config.root;
     loop {
-        match groups(&shared.namenode, &shared.config.root, &mut records, &mut left_alone).await {
-            Ok(groups) => {
-                shared.memory().list(groups);
+        let staged = shared.members.staged();
+        let asked = staged.keys().map(|(id, _)| block_id(*id) as u64).collect();
+        match groups(&shared.namenode, root, &mut records, &mut left_alone, asked).await {
+            Ok(found) => {
+                let all = found.all;
+                let unknown = shared.memory().list(found, &shared.members.staged());
+                if unknown > 0 && !all && !std::mem::replace(&mut told, true) {
+                    let text = format!(
+                        "{unknown} rebuilt blocks wait of which no file below {root} is known: they are kept; a coordinator that \
+                         may see all files (path /) drops those that no file has"
+                    );
+                    shared.tell(Event::Note { text });
+                }
             }
             Err(error) => shared.failed("scan of the namespace", error),
         }
@@ -405,6 +418,7 @@ mod tests {
     use super::*;
     use crate::group::tests::held;
     use crate::proto::names::{Datanodes, SafeMode};
+    use crate::walk::Scan;
 
     /// What the parts of a coordinator share beside this NameNode, and what happens. Nobody listens for agents.
     pub(super) fn shared(namenode: NameNode) -> (Arc<Shared>, mpsc::Receiver<Event>) {
@@ -460,7 +474,8 @@ mod tests {
         });
         let (shared, mut happens) = shared(namenode);
         let group = held([]);
-        shared.memory().list([(group.id, group)].into());
+        let groups = [(group.id, group)].into();
+        shared.memory().list(Scan { groups, ..Scan::default() }, &shared.members.staged());
         let (vigil, unlisted) = (Vigil::default(), Unlisted::default());
         let started = Instant::now() - AGENTS_COME;
         let (mut watching, mut work) =
