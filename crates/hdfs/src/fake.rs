@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use prost::Message;
 
@@ -32,6 +32,14 @@ fn listen(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'stat
 /// A NameNode with these answers by the names of calls; it refuses all others.
 pub(crate) fn namenode(answers: &[(&'static str, Vec<u8>)]) -> NameNode {
     let answers: BTreeMap<&str, Vec<u8>> = answers.iter().cloned().collect();
+    namenode_that(move |method, _| answers.get(method).cloned())
+}
+
+/// A NameNode whose answer to each call is made from its name and from how many of that name there were before; it refuses those without.
+pub(crate) fn namenode_that(
+    answers: impl Fn(&str, usize) -> Option<Vec<u8>> + Send + Sync + 'static,
+) -> NameNode {
+    let counts: Mutex<BTreeMap<String, usize>> = Mutex::default();
     let address = listen(move |mut stream| {
         let frame = |stream: &mut TcpStream| -> std::io::Result<Vec<u8>> {
             let mut len = [0; 4];
@@ -47,7 +55,12 @@ pub(crate) fn namenode(answers: &[(&'static str, Vec<u8>)]) -> NameNode {
             let mut rest = &call[..];
             let header = RequestHeader::decode_length_delimited(&mut rest).unwrap();
             let method = MethodHeader::decode_length_delimited(&mut rest).unwrap().method;
-            let answer = answers.get(method.as_str());
+            let before = {
+                let mut counts = counts.lock().unwrap();
+                let count = counts.entry(method.clone()).or_default();
+                std::mem::replace(count, *count + 1)
+            };
+            let answer = answers(&method, before);
             let head = ResponseHeader {
                 call_id: header.call_id as u32,
                 status: i32::from(answer.is_none()),

@@ -109,13 +109,13 @@ impl NameNode {
         Ok(found.datanodes)
     }
 
-    /// Whether the NameNode is in safe mode.
+    /// Whether the active NameNode is in safe mode.
     ///
     /// # Errors
     /// Those of every call.
     pub async fn safe_mode(&self) -> Result<bool, HdfsError> {
-        let mode: SafeMode =
-            self.call(CLIENT, "setSafeMode", "ask for safe mode", &AskSafeMode { action: 3 }).await?;
+        let ask = AskSafeMode { action: 3, checked: Some(true) };
+        let mode: SafeMode = self.call(CLIENT, "setSafeMode", "ask for safe mode", &ask).await?;
         Ok(mode.on)
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::group::INDEX_BITS;
 use crate::objects::{ENCODED, Met, Records};
-use crate::proto::names::FileStatus;
+use crate::proto::names::{FileStatus, LocatedBlocks};
 use crate::{Group, HdfsError, NameNode};
 
 /// A folder, and the name up to which it was listed.
@@ -99,8 +100,20 @@ impl LeftAlone {
     }
 }
 
-/// The complete groups of all readable files below a path, and the stripes of the objects there, by their ids. `records` are those that were
-/// read before: of objects that are unchanged nothing is read. Files that cannot be judged go to `left_alone`.
+/// What a scan of the namespace found.
+#[derive(Default)]
+pub(crate) struct Scan {
+    /// The complete groups of all readable files below the path, and the stripes of the objects there, by their ids.
+    pub groups: BTreeMap<u64, Group>,
+    /// Those of the blocks that were asked for, by their ids in HDFS, that no file has which was met: whatever its policy is, and whether its
+    /// groups can be judged. A file that was renamed meanwhile may not have been met.
+    pub unmet: BTreeSet<u64>,
+    /// Whether it went over all folders of the NameNode.
+    pub all: bool,
+}
+
+/// Goes over all files below a path. `records` are those that were read before: of objects that are unchanged nothing is read. Files that
+/// cannot be judged go to `left_alone`. `asked` are blocks, by their ids in HDFS: does any file have them?
 ///
 /// # Errors
 /// `NotFound`, `Denied` for the path; those of calls.
@@ -109,11 +122,13 @@ pub(crate) async fn groups(
     root: &str,
     records: &mut Records,
     left_alone: &mut LeftAlone,
-) -> Result<BTreeMap<u64, Group>, HdfsError> {
-    let (mut groups, mut objects) = (BTreeMap::new(), Met::default());
+    asked: BTreeSet<u64>,
+) -> Result<Scan, HdfsError> {
+    let (mut groups, mut objects, mut unmet) = (BTreeMap::new(), Met::default(), asked);
     let mut walk = Walk::from(namenode, root).after(ENCODED);
     while let Some(files) = walk.next().await? {
         for (path, mut file) in files {
+            file.blocks.iter().for_each(|blocks| meet(blocks, &mut unmet));
             objects.file(&path, &mut file);
             let Some(blocks) = file.blocks.as_ref().filter(|_| file.policy.is_some()) else { continue };
             match Group::of(&path, &file, blocks) {
@@ -126,7 +141,18 @@ pub(crate) async fn groups(
     let stripes = objects.stripes(namenode, records).await?.into_iter();
     let there = stripes.filter(|stripe| stripe.expected().any(|index| stripe.named(index)));
     groups.extend(there.map(|stripe| (stripe.id, stripe)));
-    Ok(groups)
+    Ok(Scan { groups, unmet, all: walk.root == "/" && walk.skipped.is_empty() })
+}
+
+/// A file with these blocks was met. Ids of groups are negative, and their internal blocks have the ids that follow.
+fn meet(blocks: &LocatedBlocks, unmet: &mut BTreeSet<u64>) {
+    if unmet.is_empty() {
+        return;
+    }
+    for id in blocks.blocks.iter().chain(&blocks.last).map(|located| located.block.id) {
+        let last = if (id as i64) < 0 { id | INDEX_BITS } else { id };
+        unmet.extract_if(id..=last, |_| true).for_each(drop);
+    }
 }
 
 #[cfg(test)]
@@ -135,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::proto::Empty;
-    use crate::proto::names::{Listing, ListingPage, LocatedBlocks, Policy};
+    use crate::proto::names::{Listing, ListingPage, Policy};
 
     #[tokio::test]
     async fn a_reason_to_leave_files_alone_is_told_once() {
@@ -157,11 +183,37 @@ mod tests {
         let page = Listing { page: Some(ListingPage { entries, remaining: 0 }) };
         let namenode = crate::fake::namenode(&[("getListing", page.encode_to_vec())]);
         let (mut records, mut left_alone) = (Records::default(), LeftAlone::default());
-        groups(&namenode, "/", &mut records, &mut left_alone).await.unwrap();
+        groups(&namenode, "/", &mut records, &mut left_alone, BTreeSet::new()).await.unwrap();
         let told = left_alone.untold();
         let parts = ["rs-legacy", "id 99", "/.kintsu/e: expected a file outside encryption zones"];
         assert!(told.len() == 3 && parts.iter().zip(&told).all(|(part, why)| why.contains(part)), "{told:?}");
-        groups(&namenode, "/", &mut records, &mut left_alone).await.unwrap();
+        groups(&namenode, "/", &mut records, &mut left_alone, BTreeSet::new()).await.unwrap();
         assert_eq!(left_alone.untold(), Vec::<String>::new(), "the next scan has nothing new to say");
+    }
+    #[tokio::test]
+    async fn a_block_is_met_with_its_file_also_where_the_file_cannot_be_judged() {
+        use crate::proto::names::{ExtendedBlock, LocatedBlock};
+
+        let file = |name: &str, ids: &[i64], policy: Option<u32>| {
+            let block = |id: &i64| LocatedBlock {
+                block: ExtendedBlock { id: *id as u64, ..ExtendedBlock::default() },
+                ..LocatedBlock::default()
+            };
+            let policy = policy.map(|id| Policy { id, ..Policy::default() });
+            let blocks =
+                LocatedBlocks { blocks: ids.iter().map(block).collect(), ..LocatedBlocks::default() };
+            FileStatus { kind: 2, name: name.into(), blocks: Some(blocks), policy, ..FileStatus::default() }
+        };
+        // Of a policy that nobody knows, and the file of an object's block.
+        let entries = vec![file("a", &[-32, -64], Some(99)), file(".kintsu-b", &[1_073_741_825], None)];
+        let page = Listing { page: Some(ListingPage { entries, remaining: 0 }) };
+        let namenode = crate::fake::namenode(&[("getListing", page.encode_to_vec())]);
+        let ids = |ids: &[i64]| ids.iter().map(|id| *id as u64).collect::<BTreeSet<u64>>();
+        let asked = ids(&[-31, -17, -16, -15, -49, -48, 1_073_741_825, 1_073_741_826]);
+        for (root, all) in [("/", true), ("/warehouse", false)] {
+            let (mut records, mut left_alone) = (Records::default(), LeftAlone::default());
+            let found = groups(&namenode, root, &mut records, &mut left_alone, asked.clone()).await.unwrap();
+            assert_eq!((found.unmet, found.all), (ids(&[-16, -15, -48, 1_073_741_826]), all));
+        }
     }
 }

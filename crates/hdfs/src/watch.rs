@@ -121,7 +121,8 @@ pub async fn watch(
     }
     let (mut vigil, mut picture, mut records) = (Vigil::default(), Picture::default(), Records::default());
     let (mut left_alone, mut credit) = (LeftAlone::default(), Credit::of(coordinator));
-    picture.groups = groups(namenode, root, &mut records, &mut left_alone).await?;
+    let asked = BTreeSet::new();
+    picture.groups = groups(namenode, root, &mut records, &mut left_alone, asked).await?.groups;
     let live = vigil.look(namenode).await?.live;
     let mut seen = vec![Seen::Scanned { groups: picture.groups.len() }];
     // Where HDFS has lists of who may call what, this call may be refused to a superuser. Then the release is not known.
@@ -131,8 +132,8 @@ pub async fn watch(
     loop {
         let began = Instant::now();
         if scanned.elapsed() >= scan {
-            match groups(namenode, root, &mut records, &mut left_alone).await {
-                Ok(groups) => picture.groups = groups,
+            match groups(namenode, root, &mut records, &mut left_alone, BTreeSet::new()).await {
+                Ok(found) => picture.groups = found.groups,
                 Err(error) => seen.push(Seen::Failed { why: error.to_string() }),
             }
             scanned = Instant::now();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use kintsu_dag::{BlockIndex, NodeId, Sink};
 use kintsu_plan::{Plan, StripeView, Topology};
 use kintsu_store::Digest;
-use kintsu_wire::message::FaultKind;
+use kintsu_wire::message::{Fault, FaultKind};
 
 use super::damage::{leave_out, rotten, unusable};
 use super::members::{Member, Staged};
@@ -28,8 +28,15 @@ use crate::{Group, HdfsError};
 pub(super) enum Compared {
     /// Nothing speaks against the block. `proved`: more blocks than needed are there, and agree with it.
     Sound { proved: bool },
-    /// It is not what the others say, or cannot be read.
+    /// It is not what the others say, which agree, or its bytes do not match their checksums: it is of no use to anybody.
     Wrong(String),
+    /// It cannot be read now, which proves nothing.
+    Unread(String),
+}
+
+/// Whether a fault proves that the bytes of a staged block are wrong. Any other one says nothing of them.
+pub(super) fn has_wrong_bytes(fault: &Fault, staged: &Staged) -> bool {
+    fault.kind == FaultKind::Corrupt && fault.node == staged.node && fault.block == Some(staged.held.id)
 }
 
 /// Compares a staged block with its group: once, and again when a block can be read that took no part, as its agent was not
@@ -71,7 +78,12 @@ pub(super) async fn compare(
         let Some(fault) = without.fault.or(with.fault) else { return sound(true) };
         match fault.block.map(|block| block.index).filter(|_| unusable(fault.kind)) {
             None => return Err(fault.into()),
-            Some(index) if index == id.index => return Ok(Compared::Wrong(fault.detail)),
+            Some(index) if index == id.index => {
+                return Ok(match has_wrong_bytes(&fault, staged) {
+                    true => Compared::Wrong(fault.detail),
+                    false => Compared::Unread(fault.detail),
+                });
+            }
             Some(index) if index != at || fault.kind != FaultKind::Corrupt => {
                 leave_out(shared, group, members, &fault, index).await;
             }
@@ -139,10 +151,10 @@ fn planned(
 }
 
 /// Says that a stored block cannot be read, or is wrong.
-pub(super) async fn tell(shared: &Shared, group: &Group, index: BlockIndex) {
+pub(super) fn tell(shared: &Shared, group: &Group, index: BlockIndex) {
     let holder = group.holders.get(&index).and_then(|holders| holders.first());
     let datanode = holder.map(|holder| address(&holder.datanode)).unwrap_or_default();
-    shared.tell(Event::Wrong { block: group.name(index), datanode }).await;
+    shared.tell(Event::Wrong { block: group.name(index), datanode });
 }
 
 /// Whether some of the stored blocks that took part cannot be read, or are wrong: these are not used any more. The coordinator reads all of
@@ -180,7 +192,26 @@ pub(super) async fn wrong(
         if *kind == Some(FaultKind::Corrupt) {
             rotten(shared, group, *index);
         }
-        tell(shared, group, *index).await;
+        tell(shared, group, *index);
     }
     Ok(!found.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::beside::members::tests::staged;
+
+    #[test]
+    fn only_wrong_bytes_prove_that_a_staged_block_is_of_no_use() {
+        let staged = staged(16, 2, NodeId(1));
+        let proved = |kind, node| {
+            let fault = Fault { kind, node, block: Some(staged.held.id), detail: String::new() };
+            has_wrong_bytes(&fault, &staged)
+        };
+        assert!(proved(FaultKind::Corrupt, NodeId(1)) && !proved(FaultKind::Corrupt, NodeId(2)));
+        for kind in [FaultKind::Missing, FaultKind::Stale, FaultKind::Invalid, FaultKind::Io] {
+            assert!(!proved(kind, NodeId(1)), "{kind:?}");
+        }
+    }
 }

@@ -116,7 +116,7 @@ async fn one(shared: &Shared, group: &Group, crowd: &Crowd) -> Result<(), HdfsEr
     carry(&shared.namenode, &now, listed, &from, &to).await?;
     let (block, to) = (now.name(listed), address(&to));
     shared.members.keep_counted(now.block(listed).id, &to);
-    shared.tell(Event::Moved { block, from: crowd.datanode.clone(), to }).await;
+    shared.tell(Event::Moved { block, from: crowd.datanode.clone(), to });
     Ok(())
 }
 

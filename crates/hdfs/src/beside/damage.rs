@@ -51,7 +51,7 @@ pub(super) async fn leave_out(
     let condition = condition(group, index, &member.datanode, Some(fault)).await;
     let is_news = note(&mut shared.memory(), group, index, &member.datanode, condition);
     if is_news {
-        tell(shared, group, index).await;
+        tell(shared, group, index);
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::{
-    Backup, BadBlock, BlockPage, CopyChunk, CountedBeside, Done, Heartbeat, HeartbeatReply, HeldBlock,
-    Register, Registered,
+    Backup, BadBlock, BlockPage, CopyChunk, CountedBeside, DiskUsage, Done, FaultKind, Heartbeat,
+    HeartbeatReply, HeldBlock, Register, Registered,
 };
 use kintsu_wire::version::{Speaks, Spoken};
 use kintsu_wire::{ClusterId, PROTOCOL_VERSION};
@@ -47,6 +48,8 @@ pub(crate) struct Member {
     /// Another one for each start.
     pub incarnation: u64,
     heard: Instant,
+    /// The disk of its folder, when it told last.
+    pub usage: Option<DiskUsage>,
 }
 
 /// Where a rebuilt block waits.
@@ -75,6 +78,8 @@ pub(crate) struct Members {
     cluster: ClusterId,
     /// The version in which agents are called: that of the oldest one.
     speaks: Speaks,
+    /// Bytes a second that repairs may use on each agent's host; `None`: no limit.
+    repair_rate: Option<NonZeroU64>,
     table: Mutex<Table>,
 }
 
@@ -91,7 +96,12 @@ struct Table {
 impl Members {
     /// Of an HDFS with this block pool; `speaks` follows the agents.
     pub(crate) fn of(pool: &str, speaks: Speaks) -> Self {
-        Self { cluster: cluster_of(pool), speaks, table: Mutex::default() }
+        Self { cluster: cluster_of(pool), speaks, repair_rate: None, table: Mutex::default() }
+    }
+
+    /// The same, whose agents may use so many bytes a second for repairs; `None`: as many as there is room for.
+    pub(crate) fn at_most(self, repair_rate: Option<NonZeroU64>) -> Self {
+        Self { repair_rate, ..self }
     }
 
     /// The cluster's id.
@@ -116,6 +126,13 @@ impl Members {
     /// The staged blocks, also those of agents that are away.
     pub(crate) fn staged(&self) -> AllStaged {
         self.table().staged.clone()
+    }
+
+    /// The staged ones of these blocks, also those of agents that are away.
+    pub(crate) fn staged_of(&self, blocks: impl IntoIterator<Item = BlockId>) -> AllStaged {
+        let table = self.table();
+        let of = |id| table.staged.range((id, NodeId(0))..=(id, NodeId(u32::MAX)));
+        blocks.into_iter().flat_map(of).map(|(key, staged)| (*key, staged.clone())).collect()
     }
 
     /// The staged blocks that need not be rebuilt: those of agents that were heard lately.
@@ -211,7 +228,7 @@ impl Membership for Members {
         }
         let (control, data, incarnation) = (register.control, register.data, register.incarnation);
         let heard = Instant::now();
-        let member = Member { datanode: name, control, data, protocol, incarnation, heard };
+        let member = Member { datanode: name, control, data, protocol, incarnation, heard, usage: None };
         table.members.insert(node, member);
         table.staged.retain(|_, staged| staged.node != node);
         table.unreadable.retain(|(_, other)| *other != node);
@@ -229,7 +246,9 @@ impl Membership for Members {
     async fn report_blocks(&self, request: Request<BlockPage>) -> Result<Response<Done>, Status> {
         let page = request.into_inner();
         let mut table = self.table();
-        table.unreadable.extend(page.damaged.iter().map(|bad| (bad.id, page.node)));
+        // An error that may pass proves nothing.
+        let rotten = page.damaged.iter().filter(|bad| bad.kind == FaultKind::Corrupt);
+        table.unreadable.extend(rotten.map(|bad| (bad.id, page.node)));
         for held in page.blocks {
             let staged = Staged { node: page.node, held };
             table.staged.insert(staged.key(), staged);
@@ -244,9 +263,9 @@ impl Membership for Members {
         let known = member.filter(|member| member.incarnation == beat.incarnation && beat.failed.is_none());
         let register_again = known.is_none() && beat.failed.is_none();
         if let Some(member) = known {
-            member.heard = Instant::now();
+            (member.heard, member.usage) = (Instant::now(), beat.usage.known());
         }
-        Ok(Response::new(HeartbeatReply { register_again, seen: None, repair_rate: None }))
+        Ok(Response::new(HeartbeatReply { register_again, seen: None, repair_rate: self.repair_rate }))
     }
 
     async fn report_bad(&self, request: Request<BadBlock>) -> Result<Response<Done>, Status> {
@@ -264,7 +283,7 @@ impl Membership for Members {
 pub(super) mod tests {
     use kintsu_dag::{BlockIndex, RackId, StripeId};
     use kintsu_wire::FolderId;
-    use kintsu_wire::message::FaultKind;
+    use kintsu_wire::message::Counters;
 
     use super::*;
 
@@ -336,6 +355,8 @@ pub(super) mod tests {
         let node = register(&members, "10.0.0.1:1", 11).await;
         let id = staged(16, 2, node).held.id;
         let bad = || BadBlock { id, node, kind: FaultKind::Corrupt, detail: "its header is rotten".into() };
+        report(&members, node, Vec::new(), vec![BadBlock { kind: FaultKind::Io, ..bad() }]).await;
+        assert!(members.take_unreadable(&members.alive()).is_empty(), "that may pass");
         report(&members, node, Vec::new(), vec![bad()]).await;
         assert!(members.staged().is_empty());
         assert!(members.take_unreadable(&BTreeMap::new()).is_empty(), "nobody could be asked");
@@ -344,5 +365,30 @@ pub(super) mod tests {
         report(&members, node, Vec::new(), vec![bad()]).await;
         register(&members, "10.0.0.1:1", 11).await;
         assert!(members.take_unreadable(&members.alive()).is_empty(), "it tells again what it has");
+    }
+
+    #[tokio::test]
+    async fn a_heartbeat_tells_the_room_of_the_folder_and_gets_the_limit_of_repairs() {
+        let rate = NonZeroU64::new(20_000_000);
+        let members = Members::of("BP", Speaks::default()).at_most(rate);
+        let node = register(&members, "10.0.0.1:1", 11).await;
+        let usage = DiskUsage { free_bytes: 7, capacity_bytes: 9, ..DiskUsage::default() };
+        let beat = |incarnation, usage| Heartbeat {
+            node,
+            incarnation,
+            usage,
+            running: 0,
+            failed: None,
+            counters: Counters::default(),
+        };
+        let usage_after = async |incarnation, usage| {
+            let reply = members.heartbeat(Request::new(beat(incarnation, usage))).await.unwrap().into_inner();
+            assert_eq!(reply.repair_rate, rate);
+            members.alive()[&node].usage
+        };
+        assert_eq!(usage_after(10, usage).await, None, "of another start");
+        assert_eq!(usage_after(11, usage).await, Some(usage));
+        let unknown = DiskUsage { capacity_bytes: 0, ..usage };
+        assert_eq!(usage_after(11, unknown).await, None, "its agent cannot tell");
     }
 }

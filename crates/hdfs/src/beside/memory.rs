@@ -1,5 +1,6 @@
 //! What a coordinator remembers from tick to tick. All of it may be lost: it is found out again.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -8,10 +9,11 @@ use tokio::time::Instant;
 
 use super::crowded::Crowd;
 use super::members::{AllStaged, Staged};
-use crate::Group;
 use crate::group::INDEX_BITS;
 use crate::proto::names::DatanodeInfo;
 use crate::vigil::{Gone, address, there};
+use crate::walk::Scan;
+use crate::{Group, block_id};
 
 /// A group in which something failed is left alone for this long; one that could not be rebuilt, for twice as long each time. A copy that was found damaged once is looked at again after it: what
 /// passes has passed then.
@@ -25,29 +27,37 @@ const LONG_REST: Duration = Duration::from_secs(60);
 /// copy counts as damaged that is surely so and that nobody looks at again; one that was seen once, for [`LONG_REST`].
 const WRONG_FOR: Duration = Duration::from_secs(600);
 
+/// Scans one after the other that met no file with a block, before it counts as nobody's. A file that is renamed while it goes on may be missed by
+/// one.
+const SCANS: u32 = 2;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Memory {
     /// The DataNodes that are gone, with the reason.
     pub gone: Gone,
     pub live: Vec<DatanodeInfo>,
-    /// All groups as of the last scan.
+    /// All groups as of the last scan; and those that it did not find, of which blocks are staged.
     pub groups: BTreeMap<u64, Group>,
     /// The groups of blocks whose names on agents do not tell: those of objects.
     by_block: BTreeMap<BlockId, u64>,
-    /// Whether there was a scan.
-    pub scanned: bool,
+    /// Staged blocks, by their ids in HDFS, that no file has: in how many scans of all files, one after the other.
+    unmet: BTreeMap<u64, u32>,
     /// Groups that are worked on, and how.
     busy: BTreeMap<u64, Work>,
     /// When staged blocks were last worked on, as a number that grows.
     turns: BTreeMap<(BlockId, NodeId), u64>,
     turn: u64,
+    /// Staged blocks that could not be brought into HDFS and may not be dropped.
+    held_back: BTreeMap<(BlockId, NodeId), HeldBack>,
     /// How often groups could not be rebuilt, one time after the other.
     failures: BTreeMap<u64, u32>,
     /// The agents that could help when something was last rebuilt.
     helpers: BTreeSet<NodeId>,
     /// Groups that are left alone, and until when.
     resting: BTreeMap<u64, Instant>,
+    /// Groups that could not be rebuilt: what else there is to do with them goes on.
+    unbuilt: BTreeMap<u64, Instant>,
     /// Nodes that did not bring a block of a group into HDFS, or failed at it.
     barred: BTreeMap<(u64, NodeId), Instant>,
     /// Internal blocks that cannot be read, or are wrong.
@@ -69,6 +79,14 @@ pub(super) enum Work {
     Settle,
     /// A block of it is moved.
     Move,
+}
+
+/// What is known of a staged block that is held back.
+struct HeldBack {
+    /// When it is tried again.
+    until: Instant,
+    /// Whether it could always be read.
+    read: bool,
 }
 
 /// What is known of a damaged copy.
@@ -93,16 +111,36 @@ struct Comparison {
 }
 
 impl Memory {
-    /// There are these groups.
-    pub fn list(&mut self, groups: BTreeMap<u64, Group>) {
-        let of_objects = groups.values().filter(|group| group.stored.is_some());
-        let names = |group: &Group| {
-            let blocks = group.expected().filter(|index| group.named(*index));
-            blocks.map(|index| (group.on_agents(index), group.id)).collect::<Vec<_>>()
-        };
-        self.by_block = of_objects.flat_map(names).collect();
-        (self.groups, self.scanned) = (groups, true);
+    /// A scan found this. A group that it did not find, of which blocks are `staged`, stays: its file may have been renamed meanwhile, into a
+    /// folder that the scan had behind it. Whether it is gone is asked by its inode, when the staged blocks are judged. Returns how many staged
+    /// blocks are of no group that is known.
+    pub fn list(&mut self, Scan { groups, unmet, all }: Scan, staged: &AllStaged) -> usize {
+        let before = std::mem::take(&mut self.unmet);
+        let times = |id: u64| (id, before.get(&id).map_or(1, |times| times.saturating_add(1)));
+        self.unmet = unmet.into_iter().filter(|_| all).map(times).collect();
+        let by_block = groups.values().flat_map(names).collect();
+        let (groups, by_block) =
+            (std::mem::replace(&mut self.groups, groups), std::mem::replace(&mut self.by_block, by_block));
+        let mut unknown = 0;
+        for (id, _) in staged.keys() {
+            if self.group_of(*id).is_some() {
+                continue;
+            }
+            match groups.get(by_block.get(id).unwrap_or(&id.stripe.0)) {
+                Some(group) if !self.groups.contains_key(&group.id) => {
+                    self.by_block.extend(names(group));
+                    self.groups.insert(group.id, group.clone());
+                }
+                _ => unknown += 1,
+            }
+        }
         self.forget();
+        unknown
+    }
+
+    /// Whether no file has a staged block, as far as scans tell.
+    pub fn no_file_has(&self, block: BlockId) -> bool {
+        self.unmet.get(&(block_id(block) as u64)).is_some_and(|scans| *scans >= SCANS)
     }
 
     /// A group is so now.
@@ -120,6 +158,7 @@ impl Memory {
     fn forget(&mut self) {
         let now = Instant::now();
         self.resting.retain(|_, until| *until > now);
+        self.unbuilt.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);
         self.bad.retain(|_, until| *until > now);
         let Self { groups, crowds, failures, .. } = self;
@@ -169,6 +208,7 @@ impl Memory {
     /// The staged blocks in the order in which it is their turn: first those on which nobody worked for longest.
     pub fn in_turn(&mut self, all: AllStaged) -> Vec<Staged> {
         self.turns.retain(|key, _| all.contains_key(key));
+        self.held_back.retain(|key, _| all.contains_key(key));
         let mut ordered: Vec<_> = all.into_iter().collect();
         ordered.sort_by_key(|(key, _)| self.turns.get(key).copied().unwrap_or(0));
         ordered.into_iter().map(|(_, staged)| staged).collect()
@@ -180,12 +220,12 @@ impl Memory {
         self.turns.insert((staged.held.id, staged.node), self.turn);
     }
 
-    /// A group could not be rebuilt. It is left alone for longer each time.
+    /// A group could not be rebuilt. It is tried again after a longer time each time.
     pub fn not_rebuilt(&mut self, group: u64) {
         let failures = self.failures.entry(group).or_default();
         *failures = failures.saturating_add(1);
         let rest = REST.saturating_mul(1 << (*failures - 1).min(8)).min(LONG_REST);
-        self.leave(group, rest);
+        leave(&mut self.unbuilt, group, rest);
     }
 
     /// It was.
@@ -203,6 +243,7 @@ impl Memory {
         if !nodes.is_subset(&self.helpers) {
             for group in std::mem::take(&mut self.failures).into_keys() {
                 self.resting.remove(&group);
+                self.unbuilt.remove(&group);
             }
         }
         self.helpers = nodes;
@@ -210,22 +251,18 @@ impl Memory {
 
     /// The group is left alone for a while.
     pub fn rest(&mut self, group: u64) {
-        self.leave(group, REST);
+        leave(&mut self.resting, group, REST);
     }
 
     /// The group is left alone for longer, because nobody can tell which of its blocks is wrong.
     pub fn give_up(&mut self, group: u64) {
-        self.leave(group, LONG_REST);
+        leave(&mut self.resting, group, LONG_REST);
     }
 
-    fn leave(&mut self, group: u64, long: Duration) {
-        let until = self.resting.entry(group).or_insert_with(Instant::now);
-        *until = (*until).max(Instant::now() + long);
-    }
-
-    /// Whether a group is left alone.
-    pub fn rests(&self, group: u64) -> bool {
-        self.resting.get(&group).is_some_and(|until| *until > Instant::now())
+    /// Whether such work on a group has to wait.
+    pub fn rests(&self, group: u64, work: Work) -> bool {
+        let unbuilt = self.unbuilt.get(&group).filter(|_| work == Work::Rebuild);
+        self.resting.get(&group).into_iter().chain(unbuilt).any(|until| *until > Instant::now())
     }
 
     /// The node gets no block of the group for a while.
@@ -356,7 +393,7 @@ impl Memory {
                 break;
             }
             let Some(group) = self.groups.get(&id).cloned() else { continue };
-            if !self.rests(id)
+            if !self.rests(id, Work::Move)
                 && self.take(id, Work::Move)
                 && let Some(blocks) = self.crowds.remove(&(id, datanode.clone()))
             {
@@ -366,10 +403,50 @@ impl Memory {
         due
     }
 
+    /// A staged block could not be brought into HDFS, and may not be dropped. It rests. `read`: whether it could be read. Returns whether that
+    /// is news.
+    pub fn hold_back(&mut self, staged: &Staged, read: bool) -> bool {
+        let until = Instant::now() + REST;
+        match self.held_back.entry((staged.held.id, staged.node)) {
+            Entry::Occupied(mut known) => {
+                let read = known.get().read && read;
+                known.insert(HeldBack { until, read });
+                false
+            }
+            Entry::Vacant(new) => {
+                new.insert(HeldBack { until, read });
+                true
+            }
+        }
+    }
+
+    /// Whether a staged block rests.
+    pub fn is_held_back(&self, staged: &Staged) -> bool {
+        let held = self.held_back.get(&(staged.held.id, staged.node));
+        held.is_some_and(|held| held.until > Instant::now())
+    }
+
+    /// Whether a staged block could always be read, as far as is known.
+    pub fn could_be_read(&self, staged: &Staged) -> bool {
+        self.held_back.get(&(staged.held.id, staged.node)).is_none_or(|held| held.read)
+    }
+
     /// It is no longer there.
     pub fn dropped(&mut self, staged: &Staged) {
         self.compared.remove(&staged.held.id);
+        self.held_back.remove(&(staged.held.id, staged.node));
     }
+}
+
+/// The blocks of a stripe of an object as agents know them, with its id; none of a group, whose id they tell.
+fn names(group: &Group) -> Vec<(BlockId, u64)> {
+    let blocks = group.expected().filter(|index| group.stored.is_some() && group.named(*index));
+    blocks.map(|index| (group.on_agents(index), group.id)).collect()
+}
+
+fn leave(resting: &mut BTreeMap<u64, Instant>, group: u64, long: Duration) {
+    let until = resting.entry(group).or_insert_with(Instant::now);
+    *until = (*until).max(Instant::now() + long);
 }
 
 fn block(group: u64, index: BlockIndex) -> BlockId {
@@ -385,11 +462,18 @@ pub(super) mod tests {
 
     /// As if so much time had passed.
     pub(crate) fn later(memory: &mut Memory, by: Duration) {
-        let Memory { resting, barred, bad, damaged, .. } = memory;
-        let all = resting.values_mut().chain(barred.values_mut()).chain(bad.values_mut());
+        let Memory { resting, unbuilt, barred, bad, damaged, held_back, .. } = memory;
+        let all = resting.values_mut().chain(unbuilt.values_mut()).chain(barred.values_mut());
+        let all = all.chain(bad.values_mut()).chain(held_back.values_mut().map(|held| &mut held.until));
         let damages = damaged.values_mut().flat_map(BTreeMap::values_mut);
         let times = damages.flat_map(|damage| [&mut damage.seen, &mut damage.looked]);
         all.chain(times).for_each(|time| *time -= by);
+    }
+
+    /// A scan of all files that found these groups.
+    pub(crate) fn found<const N: usize>(groups: [Group; N]) -> Scan {
+        let groups = groups.into_iter().map(|group| (group.id, group)).collect();
+        Scan { groups, all: true, ..Scan::default() }
     }
 
     /// A group whose index 2 is on the DataNode with port 3, and on further ones.
@@ -404,7 +488,7 @@ pub(super) mod tests {
     #[test]
     fn a_damaged_copy_counts_as_lost_until_it_is_whole_or_elsewhere() {
         let (mut memory, group, (index, on)) = (Memory::default(), group_of(&[]), DAMAGED);
-        memory.list([(group.id, group.clone())].into());
+        memory.list(found([group.clone()]), &AllStaged::new());
         assert!(memory.lost(&group).is_empty());
         assert!(memory.damaged(group.id, index, on), "it is news");
         assert!(!memory.damaged(group.id, index, on));
@@ -426,14 +510,14 @@ pub(super) mod tests {
             memory.renew(group.clone());
             memory.damaged(group.id, index, on);
             match by_scan {
-                true => memory.list([(moved.id, moved.clone())].into()),
+                true => _ = memory.list(found([moved.clone()]), &AllStaged::new()),
                 false => memory.renew(moved.clone()),
             }
             memory.renew(group.clone());
             assert!(memory.lost(&group).is_empty(), "it may be another copy that is there again");
         }
         memory.damaged(group.id, index, on);
-        memory.list(BTreeMap::new());
+        memory.list(found([]), &AllStaged::new());
         assert!(memory.lost(&group).is_empty(), "its file was deleted");
     }
 
@@ -488,9 +572,37 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_group_that_a_scan_missed_stays_as_long_as_blocks_of_it_are_staged() {
+        let (mut memory, group) = (Memory::default(), group_of(&[]));
+        let id = group.on_agents(BlockIndex(2));
+        let held = HeldBlock { id, generation: 1001, len: 7, digest: [0; 16] };
+        let staged: AllStaged = [((id, NodeId(1)), Staged { node: NodeId(1), held })].into();
+        let missed = |all| Scan { unmet: [block_id(id) as u64].into(), all, ..Scan::default() };
+        memory.list(found([group.clone()]), &staged);
+        // It was renamed into a folder that the scan had behind it.
+        assert_eq!(memory.list(missed(true), &staged), 0);
+        assert!(memory.group_of(id).is_some() && !memory.no_file_has(id));
+        memory.list(found([group.clone()]), &staged);
+        assert_eq!(memory.list(missed(true), &staged), 0);
+        assert!(memory.group_of(id).is_some() && !memory.no_file_has(id), "it was met in between");
+        // Files elsewhere were not looked at.
+        for _ in 0..SCANS {
+            assert_eq!(memory.list(missed(false), &staged), 0);
+        }
+        assert!(memory.group_of(id).is_some() && !memory.no_file_has(id));
+        for _ in 0..SCANS {
+            memory.list(missed(true), &staged);
+        }
+        assert!(memory.group_of(id).is_some() && memory.no_file_has(id), "the NameNode is asked for it");
+        memory.list(missed(true), &AllStaged::new());
+        assert!(memory.groups.is_empty(), "nothing is staged of it any more");
+        assert_eq!(memory.list(missed(true), &staged), 1);
+    }
+
+    #[test]
     fn a_group_with_several_blocks_on_a_datanode_is_taken_once_and_when_nobody_works_on_it() {
         let (mut memory, group) = (Memory::default(), group_of(&[]));
-        memory.list([(group.id, group.clone())].into());
+        memory.list(found([group.clone()]), &AllStaged::new());
         let two = [group.id, group.id + 3];
         memory.crowded("another", "10.0.0.1:1", &two);
         memory.crowded(&group.pool, "10.0.0.1:1", &[group.id - 16, group.id - 15]);
@@ -503,20 +615,20 @@ pub(super) mod tests {
         assert_eq!(due, Crowd { datanode: "10.0.0.1:1".into(), blocks: [0, 3].map(BlockIndex).into() });
         assert!(memory.is_busy(group.id) && memory.crowds_due(9).is_empty());
         memory.crowded(&group.pool, "10.0.0.1:1", &two);
-        memory.list(BTreeMap::new());
+        memory.list(found([]), &AllStaged::new());
         assert!(memory.crowds.is_empty(), "its file was deleted");
     }
 
     #[test]
     fn a_group_that_cannot_be_rebuilt_rests_longer_each_time_until_another_agent_can_help() {
         let (mut memory, group) = (Memory::default(), group_of(&[]));
-        memory.list([(group.id, group.clone())].into());
+        memory.list(found([group.clone()]), &AllStaged::new());
         let rests = |memory: &mut Memory| {
             memory.not_rebuilt(group.id);
             let second = Duration::from_secs(1);
             (1..=99).find(|_| {
                 later(memory, second);
-                !memory.rests(group.id)
+                !memory.rests(group.id, Work::Rebuild)
             })
         };
         memory.help([NodeId(1), NodeId(2)].into());
@@ -525,13 +637,14 @@ pub(super) mod tests {
         }
         memory.not_rebuilt(group.id);
         memory.help([NodeId(1)].into());
-        assert!(memory.rests(group.id) && memory.failures(group.id) == 7);
+        assert!(memory.rests(group.id, Work::Rebuild) && memory.failures(group.id) == 7);
+        assert!(!memory.rests(group.id, Work::Settle), "what is staged of it does not wait for that");
         memory.help([NodeId(1), NodeId(3)].into());
-        assert!(!memory.rests(group.id), "what lacked may be there now");
+        assert!(!memory.rests(group.id, Work::Rebuild), "what lacked may be there now");
         assert_eq!(rests(&mut memory), Some(5));
         memory.rebuilt(group.id);
         assert_eq!(rests(&mut memory), Some(5));
-        memory.list(BTreeMap::new());
+        memory.list(found([]), &AllStaged::new());
         assert_eq!(memory.failures(group.id), 0, "its file was deleted");
     }
 
@@ -581,18 +694,18 @@ pub(super) mod tests {
         memory.wrong(group, BlockIndex(3));
         memory.unreadable(group, BlockIndex(3));
         memory.wrong(group + 16, BlockIndex(0));
-        assert!(memory.rests(group) && !memory.rests(group + 16));
+        assert!(memory.rests(group, Work::Settle) && !memory.rests(group + 16, Work::Settle));
         assert_eq!(memory.barred(group), [NodeId(7)].into());
         assert_eq!(memory.bad(group), [BlockIndex(2), BlockIndex(3)].into());
         later(&mut memory, REST);
-        assert!(!memory.rests(group));
+        assert!(!memory.rests(group, Work::Settle));
         memory.give_up(group);
         memory.rest(group);
         later(&mut memory, REST);
-        assert!(memory.rests(group), "the longer rest counts");
+        assert!(memory.rests(group, Work::Settle), "the longer rest counts");
         later(&mut memory, LONG_REST);
         memory.forget();
-        assert_eq!((memory.barred(group).len(), memory.rests(group)), (0, false));
+        assert_eq!((memory.barred(group).len(), memory.rests(group, Work::Settle)), (0, false));
         assert_eq!(memory.bad(group), [BlockIndex(3)].into());
         later(&mut memory, WRONG_FOR);
         memory.forget();

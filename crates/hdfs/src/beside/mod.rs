@@ -2,14 +2,17 @@
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
 //! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
-//! requestor), `compare` (with the rest of its group), `settle` (hand-over), `crowded` (when HDFS rebuilt beside it). `damage` is
+//! requestor), `compare` (with the rest of its group), `settle` (hand-over), `keep` (what may not be dropped), `crowded` (when HDFS rebuilt
+//! beside it). `busy` are the groups that are worked on. `damage` is
 //! what agents find on disks when they read for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
 //! comes from the NameNode and the disks, what is staged from the agents, so a restart loses nothing. `readers` tells who reads
 //! files which agents there are.
 
+mod busy;
 mod compare;
 mod crowded;
 mod damage;
+mod keep;
 mod members;
 mod memory;
 mod readers;
@@ -19,6 +22,8 @@ mod settle;
 mod unlisted;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +34,7 @@ use kintsu_wire::channel::{beside_routes, serve};
 use kintsu_wire::net::TcpListener;
 use kintsu_wire::{Credentials, TrustedNetwork, check_listen};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +43,7 @@ use crate::objects::Records;
 use crate::proto::names::NamespaceInfo;
 use crate::vigil::{Sight, TICK, Vigil};
 use crate::walk::{LeftAlone, groups};
-use crate::{Group, HdfsError, NameNode, notes};
+use crate::{Group, HdfsError, NameNode, block_id, notes};
 
 use members::Members;
 use memory::Memory;
@@ -69,6 +75,8 @@ pub struct Beside {
     pub at_once: usize,
     /// The NameNode is told of lost blocks of a DataNode that it has not heard for this long; without, only of damaged ones.
     pub report_after: Option<Duration>,
+    /// Bytes a second that this work may send, receive and read on each agent's host; `None`: no limit.
+    pub repair_rate: Option<NonZeroU64>,
 }
 
 /// What happened.
@@ -157,6 +165,11 @@ pub enum Event {
         /// In words.
         text: String,
     },
+    /// Events that nobody can be told of any more, because whoever takes them was too slow.
+    Missed {
+        /// Their number.
+        events: u64,
+    },
 }
 
 /// An internal block.
@@ -177,6 +190,8 @@ pub(crate) struct Shared {
     members: Arc<Members>,
     conductor: Conductor,
     events: mpsc::Sender<Event>,
+    /// Events for which there was no room, since the last that was told.
+    missed: AtomicU64,
     end: CancellationToken,
     memory: Mutex<Memory>,
 }
@@ -186,29 +201,29 @@ impl Shared {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn tell(&self, event: Event) {
-        // Nobody may listen any more.
-        let _ = self.events.send(event).await;
-    }
-
-    async fn failed(&self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
-        self.tell(Event::Failed { what: what.to_string(), why: error.to_string() }).await;
-    }
-
-    /// Does this with a group that counts as busy, until the coordinator ends; then the group is free. If it fails, that is told, and the
-    /// group rests.
-    async fn work_on(
-        &self,
-        group: u64,
-        what: &(dyn std::fmt::Display + Sync),
-        doing: impl Future<Output = Result<(), HdfsError>>,
-    ) {
-        let done = self.end.run_until_cancelled(doing).await;
-        self.memory().free(group);
-        if let Some(Err(error)) = done {
-            self.memory().rest(group);
-            self.failed(what, error).await;
+    /// Tells of an event, if there is room for it. Nothing here ever waits for whoever takes events.
+    fn tell(&self, event: Event) {
+        self.tell_missed();
+        if !self.send(event) {
+            self.missed.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Tells how many events there was no room for, as soon as there is some.
+    fn tell_missed(&self) {
+        let events = self.missed.swap(0, Relaxed);
+        if events > 0 && !self.send(Event::Missed { events }) {
+            self.missed.fetch_add(events, Relaxed);
+        }
+    }
+
+    /// Whether there was room. Nobody may listen any more.
+    fn send(&self, event: Event) -> bool {
+        !matches!(self.events.try_send(event), Err(TrySendError::Full(_)))
+    }
+
+    fn failed(&self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
+        self.tell(Event::Failed { what: what.to_string(), why: error.to_string() });
     }
 }
 
@@ -263,8 +278,8 @@ pub async fn start(
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|e| HdfsError::io(format!("listening on {}", config.listen), e))?;
     let addr = listener.local_addr().map_err(|e| HdfsError::io("the listener's address", e))?;
-    let (members, end) =
-        (Arc::new(Members::of(&pool, credentials.speaks().clone())), CancellationToken::new());
+    let members = Members::of(&pool, credentials.speaks().clone()).at_most(config.repair_rate);
+    let (members, end) = (Arc::new(members), CancellationToken::new());
     // Agents take calls only from those that show their cluster.
     credentials.join(members.cluster()).map_err(cannot)?;
     let shared = Arc::new(Shared {
@@ -273,6 +288,7 @@ pub async fn start(
         members: members.clone(),
         conductor: Conductor::new(credentials.clone()),
         events,
+        missed: AtomicU64::new(0),
         end: end.clone(),
         memory: Mutex::default(),
     });
@@ -292,68 +308,117 @@ pub async fn start(
 
 /// Lists all groups, again and again.
 async fn scan(shared: Arc<Shared>) {
-    let (mut records, mut left_alone) = (Records::default(), LeftAlone::default());
+    let (mut records, mut left_alone, mut told) = (Records::default(), LeftAlone::default(), false);
+    let root = &shared.config.root;
     loop {
-        match groups(&shared.namenode, &shared.config.root, &mut records, &mut left_alone).await {
-            Ok(groups) => {
-                shared.memory().list(groups);
+        let staged = shared.members.staged();
+        let asked = staged.keys().map(|(id, _)| block_id(*id) as u64).collect();
+        match groups(&shared.namenode, root, &mut records, &mut left_alone, asked).await {
+            Ok(found) => {
+                let all = found.all;
+                let unknown = shared.memory().list(found, &shared.members.staged());
+                if unknown > 0 && !all && !std::mem::replace(&mut told, true) {
+                    let text = format!(
+                        "{unknown} rebuilt blocks wait of which no file below {root} is known: they are kept; a coordinator that \
+                         may see all files (path /) drops those that no file has"
+                    );
+                    shared.tell(Event::Note { text });
+                }
             }
-            Err(error) => shared.failed("scan of the namespace", error).await,
+            Err(error) => shared.failed("scan of the namespace", error),
         }
         for why in left_alone.untold() {
-            shared.failed("scan of the namespace", why).await;
+            shared.failed("scan of the namespace", why);
         }
         tokio::time::sleep(shared.config.scan).await;
     }
 }
 
+/// What is remembered from tick to tick of watching.
+struct Watching {
+    vigil: Vigil,
+    unlisted: Unlisted,
+    /// Whether the NameNode was in safe mode when it was asked last.
+    safe_mode: bool,
+    started: Instant,
+}
+
 /// Tells the notes; then looks at DataNodes and groups, and starts what there is to do.
 async fn watch(shared: Arc<Shared>, notes: Vec<String>) {
     for text in notes {
-        shared.tell(Event::Note { text }).await;
+        shared.tell(Event::Note { text });
     }
-    let (mut work, mut vigil, started) = (JoinSet::new(), Vigil::default(), Instant::now());
-    let mut unlisted = Unlisted::default();
+    let (mut work, started) = (JoinSet::new(), Instant::now());
+    let (vigil, unlisted) = (Vigil::default(), Unlisted::default());
+    let mut watching = Watching { vigil, unlisted, safe_mode: false, started };
     loop {
         let began = Instant::now();
-        if let Err(error) = look(&shared, &mut vigil).await {
-            shared.failed("look at the DataNodes", error).await;
-        } else {
-            if started.elapsed() >= AGENTS_COME {
-                rebuild::begin(&shared, &mut work).await;
-            }
-            settle::begin(&shared, &mut work);
-            crowded::begin(&shared, &mut work);
-            if let Err(error) = unlisted::look(&shared, &mut unlisted).await {
-                shared.failed("look for DataNodes of agents", error).await;
-            }
-        }
-        while work.try_join_next().is_some() {}
+        tick(&shared, &mut watching, &mut work).await;
         tokio::time::sleep(TICK.saturating_sub(began.elapsed())).await;
     }
 }
 
-/// Finds out which DataNodes are gone.
-async fn look(shared: &Arc<Shared>, vigil: &mut Vigil) -> Result<(), HdfsError> {
-    let Sight { live, gone, left, back } = vigil.look(&shared.namenode).await?;
+/// Looks once, and starts what there is to do.
+async fn tick(shared: &Arc<Shared>, watching: &mut Watching, work: &mut JoinSet<()>) {
+    if let Err(error) = look(shared, watching).await {
+        shared.failed("look at the DataNodes", error);
+    } else {
+        if !watching.safe_mode {
+            if watching.started.elapsed() >= AGENTS_COME {
+                rebuild::begin(shared, work).await;
+            }
+            settle::begin(shared, work);
+            crowded::begin(shared, work);
+        }
+        if let Err(error) = unlisted::look(shared, &mut watching.unlisted).await {
+            shared.failed("look for DataNodes of agents", error);
+        }
+    }
+    while let Some(ended) = work.try_join_next() {
+        // A panic was told with its group.
+        if let Err(error) = ended {
+            tracing::error!("{error}");
+        }
+    }
+    shared.tell_missed();
+}
+
+/// Finds out which DataNodes are gone, and whether the NameNode is in safe mode. One that starts is, until DataNodes have told it of nearly all
+/// blocks: what it misses before that is not lost.
+async fn look(shared: &Arc<Shared>, watching: &mut Watching) -> Result<(), HdfsError> {
+    let safe_mode = shared.namenode.safe_mode().await?;
+    if std::mem::replace(&mut watching.safe_mode, safe_mode) != safe_mode {
+        let text = match safe_mode {
+            true => "the NameNode is in safe mode: nothing is rebuilt or handed over until it leaves it",
+            false => "the NameNode has left safe mode",
+        };
+        shared.tell(Event::Note { text: text.into() });
+    }
+    let Sight { live, gone, left, back } = watching.vigil.look(&shared.namenode).await?;
     {
         let mut memory = shared.memory();
         (memory.live, memory.gone) = (live, gone);
     }
     for (datanode, why) in left {
-        shared.tell(Event::Gone { datanode, why }).await;
+        shared.tell(Event::Gone { datanode, why });
     }
     for datanode in back {
-        shared.tell(Event::Back { datanode }).await;
+        shared.tell(Event::Back { datanode });
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use kintsu_wire::version::Speaks;
+    use prost::Message as _;
 
     use super::*;
+    use crate::group::tests::held;
+    use crate::proto::names::{Datanodes, SafeMode};
+    use crate::walk::Scan;
 
     /// What the parts of a coordinator share beside this NameNode, and what happens. Nobody listens for agents.
     pub(super) fn shared(namenode: NameNode) -> (Arc<Shared>, mpsc::Receiver<Event>) {
@@ -367,6 +432,7 @@ mod tests {
             scan: Duration::from_secs(60),
             at_once: 8,
             report_after: None,
+            repair_rate: None,
         };
         let shared = Shared {
             namenode,
@@ -374,9 +440,59 @@ mod tests {
             members: Arc::new(Members::of("BP", Speaks::default())),
             conductor: Conductor::new(Credentials::of(None, None).unwrap()),
             events,
+            missed: AtomicU64::new(0),
             end: CancellationToken::new(),
             memory: Mutex::default(),
         };
         (Arc::new(shared), happens)
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_whoever_takes_events_and_what_was_missed_is_told() {
+        let (shared, mut happens) = shared(crate::fake::namenode(&[]));
+        let note = |number: usize| Event::Note { text: number.to_string() };
+        let room = happens.max_capacity();
+        (0..room + 3).for_each(|number| shared.tell(note(number)));
+        assert_eq!(happens.recv().await, Some(note(0)));
+        shared.tell_missed();
+        for number in 1..room {
+            assert_eq!(happens.recv().await, Some(note(number)));
+        }
+        assert_eq!(happens.recv().await, Some(Event::Missed { events: 3 }));
+        shared.tell(note(7));
+        assert_eq!(happens.recv().await, Some(note(7)), "that was told once");
+    }
+
+    #[tokio::test]
+    async fn in_safe_mode_nothing_is_rebuilt_or_handed_over_and_that_is_told_once() {
+        let safe_mode = Arc::new(AtomicBool::new(true));
+        let on = safe_mode.clone();
+        let namenode = crate::fake::namenode_that(move |method, _| match method {
+            "setSafeMode" => Some(SafeMode { on: on.load(Relaxed) }.encode_to_vec()),
+            "getDatanodeReport" => Some(Datanodes::default().encode_to_vec()),
+            _ => None,
+        });
+        let (shared, mut happens) = shared(namenode);
+        let group = held([]);
+        let groups = [(group.id, group)].into();
+        shared.memory().list(Scan { groups, ..Scan::default() }, &shared.members.staged());
+        let (vigil, unlisted) = (Vigil::default(), Unlisted::default());
+        let started = Instant::now() - AGENTS_COME;
+        let (mut watching, mut work) =
+            (Watching { vigil, unlisted, safe_mode: false, started }, JoinSet::new());
+        for _ in 0..2 {
+            tick(&shared, &mut watching, &mut work).await;
+        }
+        let mut told = || std::iter::from_fn(|| happens.try_recv().ok()).collect::<Vec<_>>();
+        let first = told();
+        assert!(
+            matches!(&first[..], [Event::Note { text }] if text.contains("is in safe mode")),
+            "{first:?}"
+        );
+        safe_mode.store(false, Relaxed);
+        tick(&shared, &mut watching, &mut work).await;
+        let then = told();
+        // The group is asked for, of which this NameNode says nothing.
+        assert!(matches!(&then[..], [Event::Note { .. }, Event::Failed { .. }]), "{then:?}");
     }
 }

@@ -55,7 +55,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
                 if !all_fail {
                     shared.memory().not_rebuilt(old.id);
                 }
-                shared.failed(&old, error).await;
+                shared.failed(&old, error);
                 if all_fail {
                     return;
                 }
@@ -70,7 +70,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     {
         if let Err(error) = assigned {
             shared.memory().not_rebuilt(group.id);
-            shared.failed(&group, error).await;
+            shared.failed(&group, error);
             continue;
         }
         if !shared.memory().take(group.id, Work::Rebuild) {
@@ -98,7 +98,8 @@ fn due(memory: &Memory, kept: &AllStaged, at_once: usize) -> Vec<Group> {
         let beyond = unread.len() >= group.policy.code.distance() && !group.policy.code.recoverable(&unread);
         waits.then(|| (beyond, bears + memory.failures(group.id)))
     };
-    let free = memory.groups.values().filter(|group| !memory.rests(group.id) && !memory.is_busy(group.id));
+    let rests = |group: &Group| memory.rests(group.id, Work::Rebuild) || memory.is_busy(group.id);
+    let free = memory.groups.values().filter(|group| !rests(group));
     let mut due: Vec<_> = free.filter_map(|group| Some((order(group)?, group))).collect();
     due.sort_by_key(|(order, _)| *order);
     let room = memory.room(Work::Rebuild, at_once);
@@ -123,7 +124,11 @@ async fn wanted(
     let group = match refresh(&shared.namenode, old).await? {
         Now::Same(group) => *group,
         Now::Changed(_) => {
-            shared.memory().groups.remove(&old.id);
+            // What is staged of it is judged once more, by the state that is known.
+            let staged = shared.members.staged_of(old.expected().map(|index| old.on_agents(index)));
+            if staged.is_empty() {
+                shared.memory().groups.remove(&old.id);
+            }
             return Ok(None);
         }
     };
@@ -186,7 +191,7 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
         let datanode = job.members.get(&staged.node).map(|member| member.datanode.clone());
         shared.members.stage(staged);
         let datanode = datanode.unwrap_or_default();
-        shared.tell(Event::Staged { block, datanode, ms, helpers }).await;
+        shared.tell(Event::Staged { block, datanode, ms, helpers });
     }
     if let Some(fault) = ended.fault {
         match fault.block.map(|block| block.index) {
@@ -245,6 +250,7 @@ mod tests {
     use crate::beside::memory::tests::later;
     use crate::beside::tests::shared;
     use crate::group::tests::{datanode, held};
+    use crate::walk::Scan;
 
     /// A group with this id whose blocks with these indices are lost.
     fn group(id: u64, lost: &[u8]) -> Group {
@@ -255,7 +261,8 @@ mod tests {
 
     fn listed(groups: impl IntoIterator<Item = Group>) -> Memory {
         let mut memory = Memory::default();
-        memory.list(groups.into_iter().map(|group| (group.id, group)).collect());
+        let groups = groups.into_iter().map(|group| (group.id, group)).collect();
+        memory.list(Scan { groups, ..Scan::default() }, &AllStaged::new());
         memory
     }
 
@@ -320,12 +327,12 @@ mod tests {
     async fn a_group_of_which_the_namenode_says_nothing_does_not_end_the_work_on_others() {
         let (shared, mut happens) = shared(crate::fake::namenode(&[]));
         let groups = [group(16, &[0]), group(32, &[1]), group(48, &[2])];
-        shared.memory().list(groups.into_iter().map(|group| (group.id, group)).collect());
+        *shared.memory() = listed(groups);
         let mut work = JoinSet::new();
         begin(&shared, &mut work).await;
         assert!(work.is_empty());
         for id in [16, 32, 48] {
-            assert!(shared.memory().rests(id), "it is not the first again in the next tick");
+            assert!(shared.memory().rests(id, Work::Rebuild), "it is not the first again in the next tick");
         }
         let told = std::iter::from_fn(|| happens.try_recv().ok());
         assert_eq!(told.filter(|event| matches!(event, Event::Failed { .. })).count(), 3);

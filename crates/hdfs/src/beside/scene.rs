@@ -10,7 +10,8 @@ use crate::Group;
 use crate::proto::names::DatanodeInfo;
 use crate::vigil::{Gone, address};
 
-/// The agents' nodes, with racks by the NameNode's map. Usable for new blocks are those in service with room for two.
+/// The agents' nodes, with racks by the NameNode's map. Usable for new blocks are those in service with room for two: on the DataNode, and in
+/// the agent's own folder, which may be on a smaller disk.
 pub(crate) fn topology(members: &BTreeMap<NodeId, Member>, live: &[DatanodeInfo], gone: &Gone) -> Topology {
     let by_address: BTreeMap<String, &DatanodeInfo> = live.iter().map(|node| (address(node), node)).collect();
     let places: BTreeSet<&str> = live.iter().map(rack).collect();
@@ -22,11 +23,17 @@ pub(crate) fn topology(members: &BTreeMap<NodeId, Member>, live: &[DatanodeInfo]
             rack: RackId(number(rack(datanode))),
             usable: datanode.in_service(),
             used_bytes: 0,
-            room_bytes: Some(datanode.remaining.unwrap_or(0) / 2),
+            room_bytes: Some(room(datanode, member) / 2),
         };
         Some((*id, node))
     });
     Topology { nodes: nodes.collect(), ..Topology::default() }
+}
+
+/// Bytes that are free on the DataNode and on the disk of its agent's folder, as far as that is known.
+fn room(datanode: &DatanodeInfo, member: &Member) -> u64 {
+    let folder = member.usage.map_or(u64::MAX, |usage| usage.free_bytes);
+    datanode.remaining.unwrap_or(0).min(folder)
 }
 
 fn rack(node: &DatanodeInfo) -> &str {
@@ -71,4 +78,30 @@ pub(crate) fn damaged(
     // A node whose block is of the stripe is no requestor anyway.
     barred.retain(|node| !view.homes.contains(&Some(*node)));
     DamagedStripe { view, lost: lost.to_vec(), barred }
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_wire::message::DiskUsage;
+    use kintsu_wire::version::Speaks;
+
+    use super::*;
+    use crate::beside::members::Members;
+    use crate::beside::members::tests::register;
+    use crate::group::tests::datanode;
+
+    #[tokio::test]
+    async fn there_is_as_much_room_as_on_the_fuller_of_both_disks() {
+        let members = Members::of("BP", Speaks::default());
+        let node = register(&members, "10.0.0.1:1", 11).await;
+        let live = [DatanodeInfo { remaining: Some(1000), ..datanode("10.0.0.1:1".parse().unwrap()) }];
+        let mut members = members.alive();
+        let mut room = |usage| {
+            members.values_mut().for_each(|member| member.usage = usage);
+            topology(&members, &live, &Gone::new()).nodes[&node].room_bytes
+        };
+        assert_eq!(room(None), Some(500));
+        assert_eq!(room(Some(DiskUsage { free_bytes: 100, ..DiskUsage::default() })), Some(50));
+        assert_eq!(room(Some(DiskUsage { free_bytes: 5000, ..DiskUsage::default() })), Some(500));
+    }
 }

@@ -6,8 +6,9 @@
 //! told, as readers tell it of corrupt blocks. Of a damaged copy it is told when that was read again. Both only if the staged block
 //! is proved.
 //! Only if it reports the index missing, and the DataNode beside the staged block is in service and has no index of the group, the
-//! agent writes the block there; and it counts when the NameNode lists it. Otherwise it is dropped, and rebuilt beside another
-//! DataNode.
+//! agent writes the block there; and it counts when the NameNode lists it. A comparison may read whole blocks over the network, so the
+//! NameNode is asked all this once more before it is told anything, and before anything is written. What cannot be handed over is
+//! dropped, and rebuilt beside another DataNode, if it can be rebuilt (`keep`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,9 @@ use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::compare::{Compared, compare};
+use super::compare::{Compared, compare, has_wrong_bytes};
 use super::damage::look_again;
+use super::keep::{again, keep, nobody_needs};
 use super::members::{Member, Staged};
 use super::memory::{Memory, Work};
 use super::rebuild::conduct;
@@ -38,15 +40,34 @@ const MOST_AT_ONCE: usize = 128;
 const DELETED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is to be done with a staged block.
+#[derive(Debug)]
 enum Verdict {
     /// Nothing yet.
     Wait,
-    /// It is not needed, or not here: why.
+    /// Nobody needs it: why.
     Drop(String),
+    /// Its bytes are wrong: why. It is rebuilt beside another DataNode.
+    Wrong(String),
     /// The NameNode counts it; whether further blocks confirmed it.
     Counted { proved: bool },
-    /// It was not counted, not taken, or wrong: not beside this DataNode again.
-    Elsewhere(String),
+    /// It was not counted or not taken here, or could not be `read`: why. It is rebuilt beside another DataNode, if it can be.
+    Elsewhere { why: String, read: bool },
+    /// Its group is not as it was, but somebody may need it: why.
+    Keep(String),
+}
+
+/// What comes next for a staged block that nothing speaks against.
+enum Step {
+    /// A DataNode has the index.
+    Needless(String),
+    /// The DataNode beside it can no longer have it: why.
+    Unfit(String),
+    /// The NameNode lists a lost copy.
+    Wait,
+    /// So it does, and may be told that it is lost.
+    Report,
+    /// The NameNode reports the index missing.
+    HandOver,
 }
 
 /// Starts on the staged blocks of groups that nobody works on, in turn, as many as may be worked on at once.
@@ -58,7 +79,7 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         work.spawn(async move {
             // Of no generation: that cannot be read either, and the agent deletes it all the same.
             if let Err(error) = delete(&shared, &member, BlockRef { id, generation: 0 }).await {
-                shared.failed("a staged block that cannot be read", error).await;
+                shared.failed("a staged block that cannot be read", error);
             }
         });
     }
@@ -76,8 +97,10 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
             let group = memory.group_of(staged.held.id).cloned();
             let id = group.as_ref().map_or(staged.held.id.stripe.0, |group| group.id);
             // What was worked on when this list was made may be settled by now.
-            let there = shared.members.is_staged(&staged) && (group.is_some() || memory.scanned);
-            if !there || memory.rests(id) || !memory.take(id, Work::Settle) {
+            let there =
+                shared.members.is_staged(&staged) && (group.is_some() || memory.no_file_has(staged.held.id));
+            let rests = memory.rests(id, Work::Settle) || memory.is_held_back(&staged);
+            if !there || rests || !memory.take(id, Work::Settle) {
                 continue;
             }
             memory.had_turn(&staged);
@@ -99,7 +122,7 @@ async fn forgotten(shared: &Shared, staged: &Staged, member: &Member) -> Result<
     drop_staged(shared, staged, member).await?;
     let (stripe, index) = (staged.held.id.stripe.0, staged.held.id.index.0);
     let block = Block { path: String::new(), group: stripe as i64, index };
-    shared.tell(Event::Dropped { block, why: "no file has its group any more".into() }).await;
+    shared.tell(Event::Dropped { block, why: "no file has its group any more".into() });
     Ok(())
 }
 
@@ -111,18 +134,61 @@ async fn one(shared: &Arc<Shared>, group: &Group, staged: &Staged, member: &Memb
             shared.members.keep_counted(group.block(index).id, &member.datanode);
             let dropped = drop_staged(shared, staged, member).await;
             let (block, datanode) = (group.name(index), member.datanode.clone());
-            shared.tell(Event::Counted { block, datanode, proved }).await;
+            shared.tell(Event::Counted { block, datanode, proved });
             return dropped;
         }
         Verdict::Drop(why) => why,
-        Verdict::Elsewhere(why) => {
+        Verdict::Wrong(why) => {
             shared.memory().bar(group.id, staged.node);
             why
         }
+        Verdict::Elsewhere { why, read } => {
+            if !spare(shared, group, staged).await? {
+                keep(shared, group, staged, read, &why);
+                return Ok(());
+            }
+            shared.memory().bar(group.id, staged.node);
+            why
+        }
+        Verdict::Keep(why) => {
+            keep(shared, group, staged, true, &why);
+            return Ok(());
+        }
     };
     drop_staged(shared, staged, member).await?;
-    shared.tell(Event::Dropped { block: group.name(index), why }).await;
+    shared.tell(Event::Dropped { block: group.name(index), why });
     Ok(())
+}
+
+/// Whether a staged block that cannot be handed over may be dropped, by what the NameNode says now.
+async fn spare(shared: &Shared, group: &Group, staged: &Staged) -> Result<bool, HdfsError> {
+    Ok(match present(shared, group, staged).await? {
+        Ok(now) => {
+            let there = shared.memory().holder(&now, staged.held.id.index).is_some();
+            there || again(shared, &now, staged)
+        }
+        Err(verdict) => matches!(verdict, Verdict::Drop(_)),
+    })
+}
+
+/// The group as it is now; or what follows for a staged block of it, if it is not as it was.
+async fn present(
+    shared: &Shared,
+    group: &Group,
+    staged: &Staged,
+) -> Result<Result<Group, Verdict>, HdfsError> {
+    let now = match refresh(&shared.namenode, group).await? {
+        Now::Same(now) => *now,
+        Now::Changed(change) => {
+            let gone = nobody_needs(shared, group, staged).await?;
+            return Ok(Err(if gone { Verdict::Drop(change) } else { Verdict::Keep(change) }));
+        }
+    };
+    shared.memory().renew(now.clone());
+    Ok(match u64::from(staged.held.generation) == now.block(staged.held.id.index).generation {
+        true => Ok(now),
+        false => Err(Verdict::Drop("it is of another generation".into())),
+    })
 }
 
 async fn judge(
@@ -132,14 +198,10 @@ async fn judge(
     member: &Member,
 ) -> Result<Verdict, HdfsError> {
     let index = staged.held.id.index;
-    let now = match refresh(&shared.namenode, group).await? {
-        Now::Same(now) => *now,
-        Now::Changed(change) => return Ok(Verdict::Drop(change)),
+    let mut now = match present(shared, group, staged).await? {
+        Ok(now) => now,
+        Err(verdict) => return Ok(verdict),
     };
-    shared.memory().renew(now.clone());
-    if u64::from(staged.held.generation) != now.block(index).generation {
-        return Ok(Verdict::Drop("it is of another generation".into()));
-    }
     let members = shared.members.alive();
     look_again(shared, &now, index, &members).await?;
     let there = shared.memory().holder(&now, index);
@@ -148,33 +210,55 @@ async fn judge(
     }
     let proved = match compare(shared, &now, staged, &members).await? {
         Compared::Sound { proved } => proved,
-        Compared::Wrong(why) => return Ok(Verdict::Elsewhere(why)),
+        Compared::Wrong(why) => return Ok(Verdict::Wrong(why)),
+        Compared::Unread(why) => return Ok(Verdict::Elsewhere { why, read: false }),
     };
-    // What cannot be rebuilt from the others is not dropped.
-    let (again, unfit) = {
-        let memory = shared.memory();
-        let again = now.policy.code.recoverable(&memory.lost(&now));
-        (again, unfit(&now, &member.datanode, &memory.live, &memory.gone, again))
-    };
-    match unfit {
-        Some(why) if again => return Ok(Verdict::Elsewhere(why)),
-        Some(_) => return Ok(Verdict::Wait),
-        None => {}
-    }
-    if now.holders.contains_key(&index) {
-        // Its old copy will be deleted, so the new one has to be proved.
-        if proved {
-            report(shared, &now, index).await?;
+    // Most blocks only wait, and that needs no further question.
+    let mut next = step(shared, &now, staged, member, proved);
+    if matches!(next, Step::Report | Step::HandOver) {
+        if shared.namenode.safe_mode().await? {
+            return Ok(Verdict::Wait);
         }
-        return Ok(Verdict::Wait);
+        now = match present(shared, group, staged).await? {
+            Ok(now) => now,
+            Err(verdict) => return Ok(verdict),
+        };
+        next = step(shared, &now, staged, member, proved);
     }
-    if shared.namenode.safe_mode().await? {
-        return Ok(Verdict::Wait);
+    match next {
+        Step::Needless(datanode) => return Ok(Verdict::Drop(format!("{datanode} has it"))),
+        Step::Unfit(why) => return Ok(Verdict::Elsewhere { why, read: true }),
+        Step::Wait => return Ok(Verdict::Wait),
+        Step::Report => {
+            report(shared, &now, index).await?;
+            return Ok(Verdict::Wait);
+        }
+        Step::HandOver => {}
     }
     Ok(match hand_over(shared, &now, index, staged, member).await? {
         None => Verdict::Counted { proved },
         Some(verdict) => verdict,
     })
+}
+
+/// What comes next for a staged block of a group that is so now. `proved`: whether further blocks confirmed it.
+fn step(shared: &Shared, group: &Group, staged: &Staged, member: &Member, proved: bool) -> Step {
+    let (index, again) = (staged.held.id.index, again(shared, group, staged));
+    let memory = shared.memory();
+    if let Some(datanode) = memory.holder(group, index) {
+        return Step::Needless(datanode);
+    }
+    if let Some(why) = unfit(group, &member.datanode, &memory.live, &memory.gone, again) {
+        return Step::Unfit(why);
+    }
+    if !group.holders.contains_key(&index) {
+        return Step::HandOver;
+    }
+    // Its old copy will be deleted, so the new one has to be proved.
+    match proved && !to_tell(&memory, group, index, shared.config.report_after).is_empty() {
+        true => Step::Report,
+        false => Step::Wait,
+    }
 }
 
 /// Why the DataNode beside a staged block can no longer have it; `None` if it can. One that leaves may, if the block could not be
@@ -191,19 +275,16 @@ fn unfit(group: &Group, datanode: &str, live: &[DatanodeInfo], gone: &Gone, agai
     leaves.then(|| format!("{datanode} is being decommissioned, or goes into maintenance"))
 }
 
-/// Tells the NameNode of the copies of a block that are bad, if all are of which it may be told.
+/// Tells the NameNode of the copies of a block that are bad.
 async fn report(shared: &Shared, group: &Group, index: BlockIndex) -> Result<(), HdfsError> {
     let locations = to_tell(&shared.memory(), group, index, shared.config.report_after);
-    if locations.is_empty() || shared.namenode.safe_mode().await? {
-        return Ok(());
-    }
     let datanodes: Vec<String> = locations.iter().map(address).collect();
     let bad = LocatedBlock { block: group.block(index), locations, ..LocatedBlock::default() };
     shared.namenode.report_bad(bad).await?;
     for datanode in &datanodes {
         shared.memory().told(group.id, index, datanode);
     }
-    shared.tell(Event::Reported { block: group.name(index), datanode: datanodes.join(", ") }).await;
+    shared.tell(Event::Reported { block: group.name(index), datanode: datanodes.join(", ") });
     Ok(())
 }
 
@@ -241,29 +322,29 @@ async fn hand_over(
     expect[usize::from(index.0)] = Some(staged.held.digest);
     let members = [(staged.node, member.clone())].into();
     let ended = conduct(shared, group, &view, &members, (&plan, &expect, &order.label())).await?;
-    if let Some(fault) = ended.fault {
-        return Ok(Some(Verdict::Elsewhere(fault.detail)));
+    match ended.fault {
+        None => {}
+        Some(fault) if has_wrong_bytes(&fault, staged) => return Ok(Some(Verdict::Wrong(fault.detail))),
+        Some(fault) => return Ok(Some(Verdict::Elsewhere { why: fault.detail, read: true })),
     }
     let deadline = Instant::now() + COUNTED_WITHIN;
     while Instant::now() < deadline {
-        let Now::Same(now) = refresh(&shared.namenode, group).await? else {
-            return Ok(Some(Verdict::Drop("the group changed while the block was handed over".into())));
+        let now = match present(shared, group, staged).await? {
+            Ok(now) => now,
+            Err(verdict) => return Ok(Some(verdict)),
         };
-        let holders = now.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
-        let mut there = holders.iter().map(|holder| address(&holder.datanode));
-        let counted = there.any(|datanode| datanode == member.datanode);
-        if counted {
-            shared.memory().renew(*now);
+        let mut there = now.holders.get(&index).into_iter().flatten();
+        if there.any(|holder| address(&holder.datanode) == member.datanode) {
             return Ok(None);
         }
-        if let Some(other) = holders.first() {
-            return Ok(Some(Verdict::Drop(format!("{} has it", address(&other.datanode)))));
+        let other = shared.memory().holder(&now, index);
+        if let Some(other) = other {
+            return Ok(Some(Verdict::Drop(format!("{other} has it"))));
         }
         sleep(POLL).await;
     }
-    let waited: Duration = COUNTED_WITHIN;
-    let why = format!("the NameNode does not count it after {} s", waited.as_secs());
-    Ok(Some(Verdict::Elsewhere(why)))
+    let why = format!("the NameNode does not count it after {} s", COUNTED_WITHIN.as_secs());
+    Ok(Some(Verdict::Elsewhere { why, read: true }))
 }
 
 /// Has the agent delete the staged block.
@@ -305,10 +386,16 @@ fn gone(member: &Member, deleted: Deleted) -> Result<(), HdfsError> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
+    use crate::NameNode;
     use crate::beside::members::tests::{register, staged};
     use crate::beside::tests::shared;
-    use crate::group::tests::{datanode, held};
+    use crate::fake::namenode_that;
+    use crate::group::tests::{datanode, held, listed};
+    use crate::proto::names::{BlockKeys, FileInfo, FileStatus, Locations, SafeMode};
+    use crate::walk::Scan;
 
     fn at(port: u16) -> DatanodeInfo {
         datanode(([10, 0, 0, 1], port).into())
@@ -323,7 +410,13 @@ mod tests {
         let mut work = JoinSet::new();
         begin(&shared, &mut work);
         assert!(work.is_empty(), "files were not listed yet");
-        shared.memory().list(std::collections::BTreeMap::new());
+        let id = crate::block_id(staged(16, 2, node).held.id) as u64;
+        for _ in 0..2 {
+            assert!(work.is_empty(), "it may have been renamed while files were listed");
+            let nothing = Scan { unmet: [id].into(), all: true, ..Scan::default() };
+            shared.memory().list(nothing, &shared.members.staged());
+            begin(&shared, &mut work);
+        }
         begin(&shared, &mut work);
         begin(&shared, &mut work);
         assert_eq!(work.len(), 1);
@@ -384,5 +477,89 @@ mod tests {
         assert!(ports(&memory, &one, None).is_empty(), "once is enough");
         let none = held([(1, at(2))]);
         assert!(ports(&memory, &none, None).is_empty(), "it is missing already");
+    }
+
+    /// A NameNode with one file of one group, whose blocks it lists on these DataNodes, by index and port: the last of these lists from then
+    /// on. It forgets the file after so many questions. And the group as it is first.
+    fn with_file(lists: &'static [&'static [(u8, u16)]], forgets: usize) -> (NameNode, Group) {
+        let file = |list: usize| {
+            let holders = lists[list.min(lists.len() - 1)].iter().map(|(index, port)| (*index, at(*port)));
+            let (status, blocks) = listed(holders);
+            (FileStatus { file_id: Some(7), ..status }, blocks)
+        };
+        let (status, blocks) = file(0);
+        let group = Group::of("/f", &status, &blocks).unwrap().remove(0);
+        let namenode = namenode_that(move |method, before| match method {
+            "getFileInfo" => Some(FileInfo { status: (before < forgets).then(|| file(0).0) }.encode_to_vec()),
+            "getBlockLocations" => Some(Locations { blocks: Some(file(before).1) }.encode_to_vec()),
+            "setSafeMode" => Some(SafeMode { on: false }.encode_to_vec()),
+            "getBlockKeys" => Some(BlockKeys { keys: None }.encode_to_vec()),
+            _ => None,
+        });
+        (namenode, group)
+    }
+
+    /// Beside the DataNode with port 9, index 0 of the group is staged on an agent that nobody reaches.
+    async fn with_staged(shared: &Shared, group: &Group) -> (Staged, Member) {
+        let node = register(&shared.members, "10.0.0.1:9", 11).await;
+        let block = staged(group.id, 0, node);
+        shared.members.stage(block.clone());
+        shared.memory().list(
+            Scan { groups: [(group.id, group.clone())].into(), ..Scan::default() },
+            &shared.members.staged(),
+        );
+        shared.memory().live = (1..=9).map(at).collect();
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut member = shared.members.alive().remove(&node).unwrap();
+        member.control = nobody;
+        (block, member)
+    }
+
+    #[tokio::test]
+    async fn a_block_that_cannot_be_handed_over_is_dropped_only_if_it_can_be_rebuilt() {
+        let (namenode, group) = with_file(&[&[(3, 4), (4, 5)]], usize::MAX);
+        let (shared, mut happens) = shared(namenode);
+        let (block, member) = with_staged(&shared, &group).await;
+        for news in [true, false] {
+            one(&shared, &group, &block, &member).await.unwrap();
+            assert!(shared.members.is_staged(&block) && shared.memory().is_held_back(&block));
+            let told = happens.try_recv();
+            assert_eq!(
+                matches!(told, Ok(Event::Failed { why, .. }) if why.contains("the rebuilt block is kept")),
+                news
+            );
+        }
+        // With one more stored block it can be; nobody is there who would delete it.
+        let (namenode, group) = with_file(&[&[(1, 2), (3, 4), (4, 5)]], usize::MAX);
+        let (shared, _happens) = crate::beside::tests::shared(namenode);
+        let (block, member) = with_staged(&shared, &group).await;
+        let tried = one(&shared, &group, &block, &member).await.unwrap_err();
+        assert!(matches!(tried, HdfsError::Unreachable { what: "agent", .. }), "{tried}");
+        assert!(shared.memory().barred(group.id).contains(&block.node));
+    }
+
+    #[tokio::test]
+    async fn the_namenode_is_asked_once_more_when_the_block_was_compared() {
+        // Before the hand-over somebody else brought the block, or the file was deleted.
+        let (namenode, group) = with_file(&[&[(3, 4), (4, 5)], &[(0, 8), (3, 4), (4, 5)]], usize::MAX);
+        let (shared, _happens) = shared(namenode);
+        let (block, member) = with_staged(&shared, &group).await;
+        let verdict = judge(&shared, &group, &block, &member).await.unwrap();
+        assert!(matches!(&verdict, Verdict::Drop(why) if why == "10.0.0.1:8 has it"), "{verdict:?}");
+        let (namenode, group) = with_file(&[&[(3, 4), (4, 5)]], 1);
+        let (shared, _happens) = crate::beside::tests::shared(namenode);
+        let (block, member) = with_staged(&shared, &group).await;
+        let verdict = judge(&shared, &group, &block, &member).await.unwrap();
+        assert!(matches!(&verdict, Verdict::Drop(why) if why == "its file was deleted"), "{verdict:?}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_not_found_by_its_path_may_have_another_name() {
+        let (namenode, group) = with_file(&[&[(3, 4), (4, 5)]], 0);
+        let (shared, _happens) = shared(namenode);
+        let group = Group { file_id: 0, ..group };
+        let (block, member) = with_staged(&shared, &group).await;
+        let verdict = judge(&shared, &group, &block, &member).await.unwrap();
+        assert!(matches!(verdict, Verdict::Keep(_)), "{verdict:?}");
     }
 }

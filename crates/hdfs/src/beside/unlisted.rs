@@ -93,7 +93,7 @@ pub(super) async fn look(shared: &Arc<Shared>, unlisted: &mut Unlisted) -> Resul
     }
     let dead = shared.namenode.dead_datanodes().await?;
     for (what, why) in unlisted.tell(&due, &members, &live, &dead) {
-        shared.failed(what, why).await;
+        shared.failed(what, why);
     }
     Ok(())
 }

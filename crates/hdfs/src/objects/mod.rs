@@ -26,7 +26,7 @@ pub(crate) use columns::drawn;
 pub use encode::{Encoded, encode};
 pub use list::{Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove};
 pub(crate) use met::{Met, Records};
-pub(crate) use object::{ENCODED, refresh};
+pub(crate) use object::{ENCODED, is_gone, refresh};
 pub use put::{PutOptions, Written, put};
 pub(crate) use record::Known;
 #[cfg(fuzzing)]

@@ -400,6 +400,19 @@ pub(crate) async fn refresh(namenode: &NameNode, path: &str, stored: &Stored) ->
     }
 }
 
+/// Whether an object is gone for good, whatever the name of its folder is now: its record, or the file that was encoded.
+///
+/// # Errors
+/// Those of calls.
+pub(crate) async fn is_gone(namenode: &NameNode, stored: &Stored) -> Result<bool, HdfsError> {
+    let source = stored.known.record.source.as_ref().map(|source| source.file_id);
+    match namenode.file(&by_inode(source.unwrap_or(stored.known.file_id))).await {
+        Ok(found) => Ok(found.is_none()),
+        Err(HdfsError::NotFound(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether the data blocks are those of a file of HDFS.
 pub(crate) fn is_encoded(known: &Known) -> bool {
     known.record.kind == LayoutKind::Contiguous

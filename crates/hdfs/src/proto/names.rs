@@ -241,11 +241,13 @@ pub struct Datanodes {
     pub datanodes: Vec<DatanodeInfo>,
 }
 
-/// `action` 3 asks, and changes nothing.
+/// `action` 3 asks, and changes nothing. `checked`: a NameNode in standby refuses to answer, as it does most calls.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AskSafeMode {
     #[prost(int32, required, tag = "1")]
     pub action: i32,
+    #[prost(bool, optional, tag = "2")]
+    pub checked: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

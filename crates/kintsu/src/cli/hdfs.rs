@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use kintsu_lab::Rate;
 
 use super::hdfs_store::HdfsStore;
 use super::repair;
@@ -116,7 +117,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   kintsu hdfs --namenode nn:8020 coordinator --listen 10.77.0.1:7400 --trusted-network 10.77.0.0/16
-  kintsu hdfs coordinator --report-after 2m
+  kintsu hdfs coordinator --report-after 2m --repair-max-rate 20MB/s
   kintsu hdfs coordinator --method conventional --json")]
     Coordinator(HdfsCoordinator),
     /// Run an agent beside a DataNode, as the user of the DataNode: it reads the DataNode's directories, and keeps rebuilt blocks
@@ -176,6 +177,9 @@ pub struct HdfsCoordinator {
     /// default never.
     #[arg(long, value_parser = report_after, value_name = "TIME")]
     pub report_after: Option<Duration>,
+    /// Most that repairs send, receive and read a second on each agent's host, such as 20MB/s [default: no limit].
+    #[arg(long, value_name = "RATE")]
+    pub repair_max_rate: Option<Rate>,
 }
 
 /// `kintsu hdfs agent`.

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use kintsu_agent::{Agent, AgentConfig};
 use kintsu_hdfs::beside::{self, Beside, Block, Event, tell_crowds};
 use kintsu_hdfs::{Agents, Coordinator, DatanodeStore, Directories, NameNode, cluster_of};
+use kintsu_lab::Rate;
 use kintsu_store::{FileStore, StoreError};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -34,6 +35,7 @@ pub async fn coordinator(
         scan: args.scan,
         at_once: args.at_once.into(),
         report_after: args.report_after,
+        repair_rate: args.repair_max_rate.map(Rate::bytes),
     };
     let (events, mut happens) = mpsc::channel(WAITING);
     let coordinator = tokio::select! {
@@ -42,14 +44,15 @@ pub async fn coordinator(
     };
     let addr = coordinator.addr();
     ready(json, json!({"listen": addr}), &format!("coordinator beside HDFS on {addr}"))?;
-    let print = async {
-        while let Some(event) = happens.recv().await {
+    // On a thread of its own: standard output may take nothing for as long as it likes.
+    let print = tokio::task::spawn_blocking(move || {
+        while let Some(event) = happens.blocking_recv() {
             if json { output::json(&event)? } else { output::line(&told(&event))? }
         }
         anyhow::Ok(())
-    };
+    });
     let code = tokio::select! {
-        printed = print => printed.map(|()| ExitCode::SUCCESS),
+        printed = print => printed.context("printing events")?.map(|()| ExitCode::SUCCESS),
         code = super::interrupted() => code,
     };
     coordinator.shutdown().await;
@@ -84,6 +87,9 @@ fn told(event: &Event) -> String {
         Event::Dropped { block, why } => format!("{}: the rebuilt block was dropped: {why}", name(block)),
         Event::Failed { what, why } => format!("failed: {what}: {why}"),
         Event::Note { text } => format!("note: {text}"),
+        Event::Missed { events } => {
+            format!("{events} events were not printed: standard output took nothing for too long")
+        }
         other => format!("{other:?}"),
     }
 }

@@ -40,6 +40,7 @@ fn hazards_of_waiting_blocks() {
     namenodes_restart_and_a_datanode_dies_with_a_block(&mut hdfs, &watching);
     a_block_that_compares_wrong_is_rebuilt_elsewhere(&mut hdfs, &watching, &at, &mut agents);
     a_host_dies_beside_whose_datanode_a_block_waits(&mut hdfs, &watching, &at, &mut agents);
+    a_last_copy_waits_until_its_datanode_takes_it(&mut hdfs, &watching, &at, &mut agents);
 
     for (path, bytes) in &files {
         assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");
@@ -242,4 +243,45 @@ fn a_host_dies_beside_whose_datanode_a_block_waits(
     hdfs.wait_live();
     hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
     assert_eq!(events("counted").len(), counted + 1);
+}
+
+/// The DataNode beside a block that waits does not take it, and too little is left to rebuild it.
+fn a_last_copy_waits_until_its_datanode_takes_it(
+    hdfs: &mut Hdfs,
+    watching: &Daemon,
+    at: &str,
+    agents: &mut [Daemon],
+) {
+    // The other NameNode is slow to notice.
+    hdfs.kill_namenode(2);
+    hdfs.make_active(1);
+    hdfs.start_namenode(2);
+    hdfs.wait_live();
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+    let (group, spare) = (hdfs.groups(KEPT).remove(0), hdfs.spare(KEPT));
+    let lost = [0, 1, 2].map(|index| stored(hdfs, KEPT, index).1);
+    let events = |kind: &str| of(KEPT, &watching.events(kind)).cloned().collect::<Vec<_>>();
+    let [staged, dropped, counted] = ["staged", "dropped", "counted"].map(|kind| events(kind).len());
+    hdfs.kill_datanode(lost[0]);
+    wait("the lost block to be staged", || events("staged").len() > staged);
+    let beside = events("staged").pop().unwrap()["datanode"].clone();
+    let host = spare.into_iter().find(|i| json!(hdfs.transfer(*i)) == beside).unwrap();
+    let in_the_way = hdfs.put_in_the_way(host, group.block(BlockIndex(0)).id);
+    let away: Vec<u32> = (0..hdfs.nodes).filter(|i| *i != host).collect();
+    away.iter().for_each(|i| agents[*i as usize].end());
+    lost[1..].iter().for_each(|node| hdfs.kill_datanode(*node));
+    hdfs.reconfigure(1);
+    wait("it to be told that the last copy is kept", || {
+        let failed = watching.events("failed");
+        failed.iter().any(|event| event["why"].as_str().unwrap().contains("may be the last copy"))
+    });
+    assert_eq!(events("counted").len(), counted);
+    std::fs::remove_file(in_the_way).unwrap();
+    wait("the last copy to be counted", || events("counted").len() > counted);
+    assert_eq!(events("dropped").len(), dropped);
+    hdfs.wait_missing(KEPT, |missing| missing == 2);
+    away.iter().for_each(|i| agents[*i as usize] = agent(hdfs, at, *i));
+    lost.iter().for_each(|node| hdfs.start_datanode(*node));
+    hdfs.wait_live();
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
 }

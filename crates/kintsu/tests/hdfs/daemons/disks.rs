@@ -36,6 +36,13 @@ impl Hdfs {
         file.exists().then_some(file)
     }
 
+    /// Puts a file where a DataNode would receive a block: it refuses the block until the file is removed.
+    pub fn put_in_the_way(&self, i: u32, id: u64) -> PathBuf {
+        let file = self.pool_folder(i, "rbw").unwrap().join(format!("blk_{}", id as i64));
+        std::fs::write(&file, "in the way").unwrap();
+        file
+    }
+
     /// A folder of the block pool on a DataNode's disk.
     fn pool_folder(&self, i: u32, name: &str) -> Option<PathBuf> {
         let current = self.dir.path().join(format!("data{i}/current"));
