@@ -339,6 +339,7 @@ impl S3Access for AccessCheck {
         Asked::is(cx.s3_op().name());
         let key = cx.credentials().and_then(|known| self.0.keys.find(&known.access_key));
         let caller = Arc::new(Caller { key });
+        Asked::is_of(caller.user());
         cx.extensions_mut().insert(caller.clone());
         let attempt = Attempt::of(cx, &caller);
         // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
