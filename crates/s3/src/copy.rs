@@ -225,7 +225,7 @@ impl Gateway {
 ///
 /// # Errors
 /// `InvalidArgument`; `InvalidRange` beyond the end.
-fn part_of(range: Option<&str>, size: u64) -> S3Result<Range<u64>> {
+pub(crate) fn part_of(range: Option<&str>, size: u64) -> S3Result<Range<u64>> {
     let Some(text) = range else { return Ok(0..size) };
     let ends = text.strip_prefix("bytes=").and_then(|ends| ends.split_once('-'));
     let ends = ends.and_then(|(first, last)| Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?)));
