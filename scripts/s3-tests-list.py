@@ -1,4 +1,4 @@
-"""Writes the outcome of Ceph's s3-tests as a list: s3-tests-list.py TESTS RESULT EXCLUDED-MARKS."""
+"""Writes the outcome of Ceph's s3-tests as a list: s3-tests-list.py TESTS RESULT EXCLUDED-MARKS COMMIT DATE."""
 
 import ast
 import collections
@@ -8,8 +8,11 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 
-tests, result, marks = sys.argv[1:]
+tests, result, marks, kintsu, date = sys.argv[1:]
 marks = marks.split(" or ")
+
+# The files of tests that are run.
+FILES = ("test_s3.py", "test_headers.py")
 
 # Why tests fail: what their names match, and the reason. The first row that matches counts.
 REASONS = [
@@ -23,13 +26,21 @@ REASONS = [
 ]
 
 
+folder = pathlib.Path(tests) / "s3tests/functional"
+
+
 def names():
     """Each test with its marks."""
-    for file in ("test_s3.py", "test_headers.py"):
-        tree = ast.parse((pathlib.Path(tests) / "s3tests/functional" / file).read_text())
-        for function in tree.body:
-            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
-                yield function.name, " ".join(ast.unparse(mark) for mark in function.decorator_list)
+    for file in FILES:
+        for function in functions(folder / file):
+            yield function.name, " ".join(ast.unparse(mark) for mark in function.decorator_list)
+
+
+def functions(file):
+    """The tests in a file."""
+    for function in ast.parse(file.read_text()).body:
+        if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+            yield function
 
 
 def outcomes():
@@ -65,7 +76,8 @@ for name, its in names():
 commit = subprocess.run(["git", "-C", tests, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
 short = lambda name: name.removeprefix("test_")
 print("# Ceph's s3-tests against the S3 gateway\n")
-print(f"Written by `scripts/s3-tests.sh`; s3-tests {commit.stdout.strip()}.\n")
+print(f"Written by `scripts/s3-tests.sh` on {date}; Kintsu {kintsu}, s3-tests {commit.stdout.strip()}.\n")
+others = {file.name: len(list(functions(file))) for file in sorted(folder.glob("test_*.py")) if file.name not in FILES}
 print("| outcome | tests |\n|---|---|")
 print(f"| passed | {len(passed)} |\n| failed | {sum(map(len, failed.values()))} |")
 print(f"| skipped by themselves | {len(skipped)} |\n| not asked for | {sum(map(len, excluded.values()))} |\n")
@@ -78,6 +90,9 @@ for reason, rows in sorted(failed.items()):
 print("## Not asked for, by mark\n")
 for mark, rows in sorted(excluded.items()):
     print(f"`{mark}` ({len(rows)}): {', '.join(map(short, rows))}\n")
+if others:
+    whole = ", ".join(f"`{file}` ({count})" for file, count in others.items())
+    print(f"Whole files, for services that the gateway does not offer or for the tests' own tools: {whole}\n")
 print("## Skipped by themselves\n")
 print(", ".join(map(short, skipped)) + "\n")
 print("## Passed\n")

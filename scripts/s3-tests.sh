@@ -101,5 +101,8 @@ else
     run header gateway 1 s3tests/functional/test_s3.py -m "lifecycle_expiration and not ($excluded)" -k "$header"
     run alone gateway 1 s3tests/functional/test_s3.py -k "$alone"
 fi
-"$python" "$repository/scripts/s3-tests-list.py" "$tests" "$result" "$excluded" > "$result/list.md"
-head -12 "$result/list.md"
+# Which Kintsu it was, and when.
+commit=$(git -C "$repository" rev-parse --short HEAD)
+[ -z "$(git -C "$repository" status --porcelain --untracked-files=no)" ] || commit+=", changed"
+"$python" "$repository/scripts/s3-tests-list.py" "$tests" "$result" "$excluded" "$commit" "$(date -u +%F)" > "$result/list.md"
+head -14 "$result/list.md"

@@ -12,6 +12,7 @@ use kintsu_wire::message::{
     JobInfo, JobList, List, ListPage, Lookup, NodeList, NodeRef, Nothing, ObjectInfo, ObjectView, Quarantine,
     QuarantineList, RebuildStatus, Remove, RestoreBlock, RunningRepairs, Space,
 };
+use kintsu_wire::tls::Wanted;
 use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, Tls, connect_coordinator};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -210,7 +211,12 @@ impl Client {
         .await
     }
 
-    /// All nodes.
+    /// Whether its certificate lets it look after the cluster, and not only read and write. Without TLS everybody may.
+    pub fn is_operator(&self) -> bool {
+        self.shared.options.tls.as_ref().is_none_or(|tls| tls.badge().is(Wanted::Operator))
+    }
+
+    /// All nodes. For operators.
     ///
     /// # Errors
     /// Whatever keeps the coordinator from answering.

@@ -1,16 +1,45 @@
 //! Where the blocks of an object are, which of them cannot be read, and what that means for its stripes.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use kintsu_code::{Code, Definition};
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
-use kintsu_wire::message::{BlockPlace, NodeInfo, NodeState, StripeInfo};
+use kintsu_wire::message::{BlockPlace, NodeAddress, NodeInfo, NodeState, StripeInfo};
 use serde::Serialize;
 
 /// Most damaged stripes that are described one by one.
 const DESCRIBED: usize = 20;
+
+/// What is known of a node that may have blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSeen {
+    /// Its id.
+    pub id: NodeId,
+    /// Its rack.
+    pub rack: RackId,
+    /// Why it cannot be read; `None` if it can.
+    pub down: Option<&'static str>,
+    /// Its folder, as far as that is told: only operators are told.
+    pub dir: Option<PathBuf>,
+}
+
+impl From<&NodeInfo> for NodeSeen {
+    fn from(node: &NodeInfo) -> Self {
+        let down = match node.state {
+            NodeState::Alive | NodeState::Draining => None,
+            down => Some(down.word()),
+        };
+        Self { id: node.id, rack: node.rack, down, dir: Some(PathBuf::from(&node.dir)) }
+    }
+}
+
+impl From<&NodeAddress> for NodeSeen {
+    fn from(node: &NodeAddress) -> Self {
+        Self { id: node.id, rack: node.rack, down: (!node.alive).then_some("AWAY"), dir: None }
+    }
+}
 
 /// A block of an object, as `kintsu stat` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -23,7 +52,7 @@ pub struct LocatedBlock {
     pub node: NodeId,
     /// The rack of that node; `None` for an unknown node.
     pub rack: Option<RackId>,
-    /// Its file on that node.
+    /// Its file on that node; `None` for an unknown node, or if its folder is not told.
     pub path: Option<PathBuf>,
     /// Its length in bytes.
     pub length: u64,
@@ -37,7 +66,7 @@ pub struct LocatedBlock {
 
 impl LocatedBlock {
     /// The blocks of a stripe that are stored.
-    pub fn all<'a>(stripe: &'a StripeInfo, nodes: &'a [NodeInfo]) -> impl Iterator<Item = Self> + 'a {
+    pub fn all<'a>(stripe: &'a StripeInfo, nodes: &'a [NodeSeen]) -> impl Iterator<Item = Self> + 'a {
         stripe.blocks.iter().flatten().map(|block| {
             let node = nodes.iter().find(|node| node.id == block.node);
             Self {
@@ -45,7 +74,9 @@ impl LocatedBlock {
                 index: block.id.index,
                 node: block.node,
                 rack: node.map(|node| node.rack),
-                path: node.map(|node| kintsu_store::block_path(Path::new(&node.dir), block.id)),
+                path: node
+                    .and_then(|node| node.dir.as_deref())
+                    .map(|dir| kintsu_store::block_path(dir, block.id)),
                 length: block.len,
                 checksum: block.digest.map(|digest| kintsu_store::Digest(digest).to_string()),
                 lost: block.lost,
@@ -56,13 +87,12 @@ impl LocatedBlock {
 }
 
 /// What is wrong with a block: `None` if it can be read as far as is known.
-fn fault(block: &BlockPlace, nodes: &[NodeInfo]) -> Option<&'static str> {
+fn fault(block: &BlockPlace, nodes: &[NodeSeen]) -> Option<&'static str> {
     let node = nodes.iter().find(|node| node.id == block.node);
-    match node.map(|node| node.state) {
+    match node {
         _ if block.digest.is_none() => None,
         _ if block.lost => Some("LOST"),
-        Some(NodeState::Alive | NodeState::Draining) => None,
-        Some(down) => Some(down.word()),
+        Some(node) => node.down,
         None => Some("UNKNOWN NODE"),
     }
 }
@@ -128,7 +158,7 @@ pub enum Health {
 
 impl Damage {
     /// Looks at a stripe.
-    pub fn add(&mut self, stripe: &StripeInfo, definition: Option<&Definition>, nodes: &[NodeInfo]) {
+    pub fn add(&mut self, stripe: &StripeInfo, definition: Option<&Definition>, nodes: &[NodeSeen]) {
         let absent = stripe.blocks.iter().flatten();
         let absent: Vec<_> = absent.filter_map(|block| Some((block, fault(block, nodes)?))).collect();
         if absent.is_empty() {

@@ -47,7 +47,7 @@ mod write_stripe;
 pub use backup::Backup;
 pub use checksum::joined as joined_checksum;
 pub use client::{Client, Options};
-pub use damage::{Damage, DamagedPart, Health as ObjectHealth, LocatedBlock, Missing};
+pub use damage::{Damage, DamagedPart, Health as ObjectHealth, LocatedBlock, Missing, NodeSeen};
 pub use error::ClientError;
 pub use jobs::Jobs;
 pub use read::{Found, GetOptions, GetReport};

@@ -260,20 +260,25 @@ impl AccessCheck {
         }
         let origin = cx.extensions_mut().get::<Origin>().copied();
         let version = parameter(parameters, "versionId");
-        gateway
-            .allow(AccessRequest {
-                caller,
-                bucket: &found,
-                key: cx.s3_path().get_object_key(),
-                version: version.filter(|version| !version.is_empty()),
-                action: actions::of(&operation),
-                context: RequestContext {
-                    headers: cx.headers(),
-                    query: cx.uri().query().unwrap_or_default(),
-                    origin,
-                },
-            })
-            .await
+        let access = |action| AccessRequest {
+            caller,
+            bucket: &found,
+            key: cx.s3_path().get_object_key(),
+            version: version.filter(|version| !version.is_empty()),
+            action,
+            context: RequestContext {
+                headers: cx.headers(),
+                query: cx.uri().query().unwrap_or_default(),
+                origin,
+            },
+        };
+        gateway.allow(access(actions::of(&operation))).await?;
+        if actions::obeys_headers(&operation) {
+            for action in actions::asked_by(cx.headers(), found.owner()) {
+                gateway.allow(access(action)).await?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -339,6 +344,7 @@ impl S3Access for AccessCheck {
         Asked::is(cx.s3_op().name());
         let key = cx.credentials().and_then(|known| self.0.keys.find(&known.access_key));
         let caller = Arc::new(Caller { key });
+        Asked::is_of(caller.user());
         cx.extensions_mut().insert(caller.clone());
         let attempt = Attempt::of(cx, &caller);
         // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
@@ -359,15 +365,17 @@ impl S3Access for AccessCheck {
         let checked = match said_by_form(&request.headers, &request.input) {
             Ok(headers) => {
                 let context = RequestContext::of(&headers, &request.uri, &request.extensions);
-                let access = AccessRequest {
-                    caller: &caller,
-                    bucket: &bucket,
-                    key: Some(&request.input.key),
-                    version: None,
-                    action: actions::WRITE,
-                    context,
-                };
-                self.0.allow(access).await
+                let (caller, bucket, key) = (&*caller, &*bucket, Some(&*request.input.key));
+                let mut checked = Ok(());
+                for action in [actions::WRITE].into_iter().chain(actions::asked_by(&headers, bucket.owner()))
+                {
+                    let access = AccessRequest { caller, bucket, key, version: None, action, context };
+                    checked = self.0.allow(access).await;
+                    if checked.is_err() {
+                        break;
+                    }
+                }
+                checked
             }
             Err(error) => Err(error),
         };

@@ -1,5 +1,7 @@
 //! What each operation does, in the words of policies, of the file of keys and of lists of grants: one table.
 
+use http::HeaderMap;
+
 use crate::keys::Right;
 
 /// What a list of grants must give for an operation.
@@ -14,7 +16,7 @@ pub(crate) enum Granted {
 }
 
 /// What an operation does.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Action {
     pub operation: &'static str,
     /// What policies call it.
@@ -55,6 +57,23 @@ pub(crate) const REMOVE: Action = on_version(
 );
 /// Listing: who may do it is told that an object does not exist.
 pub(crate) const LIST: Action = action("ListObjects", "s3:ListBucket", Right::List, Granted::Bucket("READ"));
+/// Tagging an object.
+pub(crate) const TAG: Action = on_version(
+    "PutObjectTagging",
+    "s3:PutObjectTagging",
+    "s3:PutObjectVersionTagging",
+    Right::Write,
+    Granted::Never,
+);
+const GRANT: Action = on_version(
+    "PutObjectAcl",
+    "s3:PutObjectAcl",
+    "s3:PutObjectVersionAcl",
+    Right::Admin,
+    Granted::Object("WRITE_ACP"),
+);
+const RETAIN: Action = action("PutObjectRetention", "s3:PutObjectRetention", Right::Admin, Granted::Never);
+const HOLD: Action = action("PutObjectLegalHold", "s3:PutObjectLegalHold", Right::Admin, Granted::Never);
 /// Removing or changing what is locked in governance mode.
 pub(crate) const BYPASS: Action = action("", "s3:BypassGovernanceRetention", Right::Admin, Granted::Never);
 
@@ -84,13 +103,7 @@ const ACTIONS: &[Action] = &[
         Right::Read,
         Granted::Object("READ_ACP"),
     ),
-    on_version(
-        "PutObjectAcl",
-        "s3:PutObjectAcl",
-        "s3:PutObjectVersionAcl",
-        Right::Admin,
-        Granted::Object("WRITE_ACP"),
-    ),
+    GRANT,
     action("CopyObject", WRITE.name, Right::Write, WRITE.granted),
     action("CreateMultipartUpload", WRITE.name, Right::Write, WRITE.granted),
     action("UploadPart", WRITE.name, Right::Write, WRITE.granted),
@@ -98,13 +111,7 @@ const ACTIONS: &[Action] = &[
     action("CompleteMultipartUpload", WRITE.name, Right::Write, WRITE.granted),
     action("AbortMultipartUpload", "s3:AbortMultipartUpload", Right::Write, WRITE.granted),
     action("ListParts", "s3:ListMultipartUploadParts", Right::Write, WRITE.granted),
-    on_version(
-        "PutObjectTagging",
-        "s3:PutObjectTagging",
-        "s3:PutObjectVersionTagging",
-        Right::Write,
-        Granted::Never,
-    ),
+    TAG,
     on_version(
         "DeleteObjectTagging",
         "s3:DeleteObjectTagging",
@@ -113,9 +120,9 @@ const ACTIONS: &[Action] = &[
         Granted::Never,
     ),
     action("GetObjectRetention", "s3:GetObjectRetention", Right::Read, Granted::Never),
-    action("PutObjectRetention", "s3:PutObjectRetention", Right::Admin, Granted::Never),
+    RETAIN,
     action("GetObjectLegalHold", "s3:GetObjectLegalHold", Right::Read, Granted::Never),
-    action("PutObjectLegalHold", "s3:PutObjectLegalHold", Right::Admin, Granted::Never),
+    HOLD,
     action("DeleteBucket", "s3:DeleteBucket", Right::Admin, Granted::Never),
     action("GetBucketAcl", "s3:GetBucketAcl", Right::Admin, Granted::Bucket("READ_ACP")),
     action("PutBucketAcl", "s3:PutBucketAcl", Right::Admin, Granted::Bucket("WRITE_ACP")),
@@ -150,9 +157,98 @@ pub(crate) fn of(operation: &str) -> Action {
     known.copied().unwrap_or(action("", "s3:*", Right::Admin, Granted::Never))
 }
 
+/// Whoever may write by a list of grants owns what it writes, and may so say who else uses it, and tag it.
+const fn of_owner(action: Action) -> Action {
+    Action { granted: WRITE.granted, ..action }
+}
+
+/// Headers with which an object that is written gets what is otherwise an operation of its own.
+const BY_HEADER: [(&str, Action); 9] = [
+    ("x-amz-acl", of_owner(GRANT)),
+    ("x-amz-grant-full-control", of_owner(GRANT)),
+    ("x-amz-grant-read", of_owner(GRANT)),
+    ("x-amz-grant-read-acp", of_owner(GRANT)),
+    ("x-amz-grant-write-acp", of_owner(GRANT)),
+    ("x-amz-tagging", of_owner(TAG)),
+    ("x-amz-object-lock-mode", RETAIN),
+    ("x-amz-object-lock-retain-until-date", RETAIN),
+    ("x-amz-object-lock-legal-hold", HOLD),
+];
+
+/// Canned lists that give nothing to anybody but the writer and the owner of the bucket, who has everything anyway.
+const OF_OWNER: [&str; 3] = ["private", "bucket-owner-read", "bucket-owner-full-control"];
+
+/// Whether a header with a list of grants gives something to anybody else.
+fn gives(name: &str, value: &str, owner: &str) -> bool {
+    let to_owner = |grant: &str| {
+        let named = grant.trim().split_once('=').filter(|(kind, _)| *kind == "id");
+        named.is_some_and(|(_, user)| user.trim_matches('"') == owner)
+    };
+    match name {
+        "x-amz-acl" => !OF_OWNER.contains(&value),
+        _ => !value.split(',').all(to_owner),
+    }
+}
+
+/// Whether an operation does what the headers of [`BY_HEADER`] say.
+pub(crate) fn obeys_headers(operation: &str) -> bool {
+    ["PutObject", "CopyObject", "CreateMultipartUpload"].contains(&operation)
+}
+
+/// What a request to write an object into a bucket of this owner does besides writing, each once: the same must be allowed as if it came by
+/// itself.
+pub(crate) fn asked_by(headers: &HeaderMap, owner: &str) -> Vec<Action> {
+    let says = |(name, action): &&(&str, Action)| {
+        let is_list = action.operation == GRANT.operation;
+        headers.get_all(*name).iter().any(|value| match value.to_str() {
+            Ok(value) if is_list => gives(name, value, owner),
+            _ => !value.is_empty(),
+        })
+    };
+    let mut asked: Vec<Action> = BY_HEADER.iter().filter(says).map(|(_, action)| *action).collect();
+    asked.dedup();
+    asked
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_ask_for_operations_of_their_own() {
+        let asked = |headers: &[(&'static str, &'static str)]| -> Vec<&str> {
+            let headers: HeaderMap = headers
+                .iter()
+                .map(|(name, value)| {
+                    (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+                })
+                .collect();
+            asked_by(&headers, "owner").into_iter().map(|action| action.operation).collect()
+        };
+        let full = "x-amz-grant-full-control";
+        let none =
+            [("x-amz-acl", "private"), ("x-amz-tagging", ""), ("x-amz-meta-a", "1"), (full, "id=\"owner\"")];
+        assert!(asked(&none).is_empty());
+        for others in ["id=owner, id=bob", "emailAddress=owner", "uri=x", "owner"] {
+            assert_eq!(asked(&[(full, others)]), ["PutObjectAcl"], "{others}");
+        }
+        let all = [
+            ("x-amz-acl", "public-read"),
+            ("x-amz-grant-read", "id=a"),
+            ("x-amz-tagging", "a=1"),
+            ("x-amz-object-lock-mode", "GOVERNANCE"),
+            ("x-amz-object-lock-retain-until-date", "2030-01-01T00:00:00Z"),
+            ("x-amz-object-lock-legal-hold", "ON"),
+        ];
+        assert_eq!(
+            asked(&all),
+            ["PutObjectAcl", "PutObjectTagging", "PutObjectRetention", "PutObjectLegalHold"]
+        );
+        for (_, action) in BY_HEADER {
+            let alone = of(action.operation);
+            assert_eq!((alone.name, alone.right), (action.name, action.right));
+        }
+    }
 
     #[test]
     fn each_operation_stands_in_the_table_once() {

@@ -17,11 +17,11 @@ use hyper::body::Body as _;
 use hyper::body::Incoming;
 use s3s::stream::{ByteStream, DynByteStream, RemainingLength};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::chunks::{self, Chunks};
 use crate::error::because;
 use crate::gateway::Gateway;
+use crate::memory::Held;
 use crate::metrics::Counted;
 use crate::patience::Sent;
 use crate::tags;
@@ -35,7 +35,7 @@ pub(crate) const FORM_BYTES: usize = 16 << 20;
 /// Most bytes of all other fields of a form. The library counts the first bytes of the object with them, up to [`PIECE_BYTES`].
 pub(crate) const FIELD_BYTES: usize = 64 << 10;
 
-/// Forms are passed on in pieces of this size.
+/// Forms and answers are passed on in pieces of this size.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
 
 /// A body that a client sends.
@@ -74,6 +74,18 @@ impl Kind {
     }
 }
 
+/// How many times its length a document takes in memory: a list of parts is compared with what is known of each.
+fn times(head: &Parts) -> usize {
+    let is_of_parts = head.method == Method::POST && query(head).iter().any(|(name, _)| name == "uploadId");
+    if is_of_parts { ROW_BYTES / LEAST_PART_BYTES } else { 1 }
+}
+
+/// What is kept of a part while an upload is completed.
+const ROW_BYTES: usize = 2 << 10;
+
+/// The least that a document says of a part: its number and its tag.
+const LEAST_PART_BYTES: usize = 100;
+
 /// The parameters of a request; none, if they cannot be decoded.
 fn query(head: &Parts) -> Vec<(String, String)> {
     tags::parse(head.uri.query().unwrap_or_default()).unwrap_or_default()
@@ -101,7 +113,7 @@ pub(crate) async fn received(
     gateway: &Gateway,
     head: &Parts,
     body: Coming,
-) -> S3Result<(Body, Option<OwnedSemaphorePermit>)> {
+) -> S3Result<(Body, Option<Held>)> {
     let kind = Kind::of(head);
     if kind == Kind::Stream || body.is_end_stream() {
         return Ok((passing(head, body), None));
@@ -112,13 +124,13 @@ pub(crate) async fn received(
         return Err(too_large(most));
     }
     if kind == Kind::Document && is_signed(head) {
-        let memory = gateway.memory(len).await?;
+        let memory = gateway.memory(len.saturating_mul(times(head))).await?;
         return Ok((passing(head, body), Some(memory)));
     }
     let memory = gateway.memory_of_strangers(len).await?;
     let bytes = whole(body, len).await?;
     let body = match kind {
-        Kind::Form => Body::from(Box::pin(Pieces(bytes)) as DynByteStream),
+        Kind::Form => Body::from(Box::pin(Pieces::of(bytes, None)) as DynByteStream),
         _ => Body::from(bytes),
     };
     Ok((body, Some(memory)))
@@ -157,21 +169,31 @@ pub(crate) fn too_slow(why: &dyn std::fmt::Display) -> S3Error {
     because(S3ErrorCode::RequestTimeout, format!("the body did not come in time: {why}"))
 }
 
-/// A form, piece by piece: the library keeps whole pieces while it looks for the end of the fields.
-struct Pieces(Bytes);
+/// Bytes that pass piece by piece: the library keeps whole pieces while it looks for the end of the fields of a form, and a
+/// connection whole ones of an answer. Their memory is held until the last one has passed.
+pub(crate) struct Pieces {
+    bytes: Bytes,
+    _memory: Option<Held>,
+}
+
+impl Pieces {
+    pub(crate) fn of(bytes: Bytes, memory: Option<Held>) -> Self {
+        Self { bytes, _memory: memory }
+    }
+}
 
 impl Stream for Pieces {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let len = self.0.len().min(PIECE_BYTES);
-        Poll::Ready((len > 0).then(|| Ok(self.0.split_to(len))))
+        let len = self.bytes.len().min(PIECE_BYTES);
+        Poll::Ready((len > 0).then(|| Ok(self.bytes.split_to(len))))
     }
 }
 
 impl ByteStream for Pieces {
     fn remaining_length(&self) -> RemainingLength {
-        RemainingLength::new_exact(self.0.len())
+        RemainingLength::new_exact(self.bytes.len())
     }
 }
 

@@ -97,15 +97,12 @@ impl Gateway {
             false => {
                 // The object gets the tags of the source, whatever the request says.
                 let headers = access::tagged(&request.headers, entry.fact(entry::TAGS))?;
-                let access = AccessRequest {
-                    caller: &caller,
-                    bucket: &bucket,
-                    key: Some(&input.key),
-                    version: None,
-                    action: actions::WRITE,
-                    context: RequestContext::of(&headers, &request.uri, &request.extensions),
-                };
-                self.allow(access).await?;
+                let context = RequestContext::of(&headers, &request.uri, &request.extensions);
+                let (caller, bucket, key) = (&*caller, &*bucket, Some(&*input.key));
+                for action in [actions::WRITE].into_iter().chain(actions::asked_by(&headers, bucket.owner()))
+                {
+                    self.allow(AccessRequest { caller, bucket, key, version: None, action, context }).await?;
+                }
                 entry.owned(entry::TAGS)
             }
         };
@@ -228,7 +225,7 @@ impl Gateway {
 ///
 /// # Errors
 /// `InvalidArgument`; `InvalidRange` beyond the end.
-fn part_of(range: Option<&str>, size: u64) -> S3Result<Range<u64>> {
+pub(crate) fn part_of(range: Option<&str>, size: u64) -> S3Result<Range<u64>> {
     let Some(text) = range else { return Ok(0..size) };
     let ends = text.strip_prefix("bytes=").and_then(|ends| ends.split_once('-'));
     let ends = ends.and_then(|(first, last)| Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?)));

@@ -9,6 +9,8 @@ use http::StatusCode;
 use kintsu_client::ClientError;
 use s3s::{S3Error, S3ErrorCode};
 
+use crate::memory::{Line, Taker};
+
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -85,12 +87,27 @@ pub(crate) struct Asked {
     pub operation: OnceLock<String>,
     /// Headers for which it was refused because they are not signed.
     pub unsigned: OnceLock<String>,
+    /// The connection that it came by.
+    pub line: Option<Arc<Line>>,
+    /// The user of its key, if it has one, once that is known.
+    pub user: OnceLock<Option<String>>,
 }
 
 impl Asked {
     /// The request that is carried out asks for this.
     pub(crate) fn is(operation: &str) {
         let _ = REQUEST.try_with(|asked| asked.operation.set(operation.to_owned()));
+    }
+
+    /// The request that is carried out is one of this user, or of somebody without a key.
+    pub(crate) fn is_of(user: Option<&str>) {
+        let _ = REQUEST.try_with(|asked| asked.user.set(user.map(str::to_owned)));
+    }
+
+    /// Who takes memory for the request that is carried out.
+    pub(crate) fn taker() -> Taker {
+        let taker = |asked: &Arc<Self>| Taker { line: asked.line.clone(), user: asked.user.get().cloned() };
+        REQUEST.try_with(taker).unwrap_or_default()
     }
 
     /// The request that is carried out has these headers, which are not signed.

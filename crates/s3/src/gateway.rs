@@ -10,13 +10,13 @@ use http::Extensions;
 use kintsu_client::Client;
 use s3s::dto::*;
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::Caller;
 use crate::audit::Attempt;
 use crate::body::{Claims, Intake};
 use crate::bucket::Bucket;
-use crate::error::because;
+use crate::error::{Asked, because};
+use crate::memory::{Held, Memory, Told};
 use crate::metrics::Counts;
 use crate::server::Limits;
 use crate::{Keys, S3GatewayError};
@@ -93,47 +93,13 @@ pub(crate) struct Gateway {
     pub config: Config,
     pub keys: Arc<Keys>,
     pub counts: Arc<Counts>,
-    /// Bytes that may be in memory.
-    budget: Budget,
-    /// Those of bodies that are read before it is known who sends them.
-    of_strangers: Budget,
-}
-
-/// Memory is counted in pieces of this many bytes.
-const UNIT: usize = 4 << 10;
-
-/// This part of the memory is for bodies that are read before it is known who sends them.
-const STRANGERS: usize = 8;
-
-/// Bytes that may be in memory, in units of [`UNIT`].
-struct Budget {
-    units: usize,
-    free: Arc<Semaphore>,
-}
-
-impl Budget {
-    fn new(units: usize) -> Self {
-        Self { units, free: Arc::new(Semaphore::new(units)) }
-    }
-
-    fn share(&self, name: &'static str) -> Share {
-        let taken = self.units.saturating_sub(self.free.available_permits());
-        Share { name, taken: taken * UNIT, limit: self.units * UNIT }
-    }
-}
-
-/// A part of the memory, in bytes.
-pub(crate) struct Share {
-    pub name: &'static str,
-    pub taken: usize,
-    pub limit: usize,
+    memory: Arc<Memory>,
 }
 
 impl Gateway {
     pub(crate) fn new(client: Client, keys: Arc<Keys>, config: Config) -> Self {
-        let units = config.limits.memory_bytes / UNIT;
-        let (budget, of_strangers) = (Budget::new(units - units / STRANGERS), Budget::new(units / STRANGERS));
-        Self { client, config, keys, counts: Arc::default(), budget, of_strangers }
+        let memory = Memory::new(config.limits.memory_bytes);
+        Self { client, config, keys, counts: Arc::default(), memory }
     }
 
     /// A body of which `len` bytes are to come, if that is known otherwise than from itself.
@@ -141,35 +107,34 @@ impl Gateway {
         Intake::new(body, len, claims, self.config.tags)
     }
 
-    /// Waits until this many bytes may be held in memory.
+    /// Waits until this many bytes may be held in memory for the request that is carried out.
     ///
     /// # Errors
     /// `SlowDown` after a while.
-    pub(crate) async fn memory(&self, bytes: usize) -> S3Result<OwnedSemaphorePermit> {
-        self.of_budget(&self.budget, bytes).await
+    pub(crate) async fn memory(&self, bytes: usize) -> S3Result<Held> {
+        self.held(self.memory.take(&Asked::taker(), bytes)).await
     }
 
     /// The same for a body that is read before it is known who sends it.
     ///
     /// # Errors
     /// `SlowDown` after a while.
-    pub(crate) async fn memory_of_strangers(&self, bytes: usize) -> S3Result<OwnedSemaphorePermit> {
-        self.of_budget(&self.of_strangers, bytes).await
+    pub(crate) async fn memory_of_strangers(&self, bytes: usize) -> S3Result<Held> {
+        self.held(self.memory.take_unknown(bytes)).await
     }
 
     /// The parts of the memory at this moment.
-    pub(crate) fn shares_of_memory(&self) -> [Share; 2] {
-        [self.budget.share("objects"), self.of_strangers.share("strangers")]
+    pub(crate) fn shares_of_memory(&self) -> [Told; 2] {
+        self.memory.told()
     }
 
-    async fn of_budget(&self, budget: &Budget, bytes: usize) -> S3Result<OwnedSemaphorePermit> {
-        let units = bytes.div_ceil(UNIT).clamp(1, budget.units);
-        let waiting = budget.free.clone().acquire_many_owned(units as u32);
-        match tokio::time::timeout(self.config.limits.patience, waiting).await {
-            Ok(Ok(permit)) => Ok(permit),
+    async fn held(&self, taking: impl Future<Output = Option<Held>>) -> S3Result<Held> {
+        match tokio::time::timeout(self.config.limits.patience, taking).await {
+            Ok(Some(held)) => Ok(held),
             _ => {
                 self.counts.without_memory.fetch_add(1, Relaxed);
-                Err(because(S3ErrorCode::SlowDown, "the server holds as many bytes as it may; try again"))
+                let text = "the server holds as many bytes as it may for you; try again";
+                Err(because(S3ErrorCode::SlowDown, text))
             }
         }
     }

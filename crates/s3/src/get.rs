@@ -1,8 +1,9 @@
 //! Objects go out: whole, ranges and parts, under conditions. The bytes come through a queue of a few pieces, so a client
-//! that reads slowly holds little memory, and not for ever.
+//! that reads slowly holds no more memory than another one, and not for ever: `patience`.
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -13,13 +14,14 @@ use kintsu_client::{Found, GetOptions};
 use kintsu_wire::message::ObjectInfo;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::body::from_queue;
 use crate::bucket::Bucket;
 use crate::entry::{self, Entry, algorithms, values};
 use crate::error::{because, invalid};
 use crate::gateway::{self, Gateway};
+use crate::memory::Held;
 use crate::{lifecycle, names, sums, tags};
 
 /// Memory of a read: what the client library reads ahead.
@@ -172,13 +174,11 @@ fn wanted(entry: Entry<'_>, range: Option<&s3s::dto::Range>, part: Option<i32>) 
 
 impl Gateway {
     /// A stream of bytes of an object that was found.
-    pub(crate) fn bytes(
-        &self,
-        found: Found,
-        range: Range<u64>,
-        memory: Option<OwnedSemaphorePermit>,
-    ) -> StreamingBlob {
+    pub(crate) fn bytes(&self, found: Found, range: Range<u64>, memory: Option<Held>) -> StreamingBlob {
         let (queue, pieces) = mpsc::channel::<io::Result<Bytes>>(PIECES);
+        // Held until both ends are gone: the read, and the pieces that wait for the client.
+        let memory = memory.map(Arc::new);
+        let taken = (pieces, memory.clone());
         tokio::spawn(async move {
             let _memory = memory;
             let (into, mut from) = mpsc::channel(PIECES);
@@ -199,8 +199,8 @@ impl Gateway {
                 let _ = queue.send(Err(io::Error::other(error.to_string()))).await;
             }
         });
-        from_queue(stream::unfold(pieces, |mut pieces| async move {
-            pieces.recv().await.map(|piece| (piece, pieces))
+        from_queue(stream::unfold(taken, |(mut pieces, memory)| async move {
+            pieces.recv().await.map(|piece| (piece, (pieces, memory)))
         }))
     }
 

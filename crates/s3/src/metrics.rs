@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::error::Asked;
 use crate::gateway::Gateway;
+use crate::places::Asking;
 
 /// Upper ends of the ranges of times, in seconds: a small object takes milliseconds, one of some GiB minutes.
 const SECONDS: [f64; 15] =
@@ -37,8 +38,8 @@ pub(crate) struct Counts {
     /// Requests that waited in vain for a turn, and for memory.
     pub without_turn: AtomicU64,
     pub without_memory: AtomicU64,
-    /// Connections from an address that had its share.
-    pub beyond_share: AtomicU64,
+    /// Connections that were closed because places were out.
+    pub without_place: AtomicU64,
 }
 
 /// The requests of one operation.
@@ -94,17 +95,25 @@ pub(crate) struct Counted<B> {
     of: fn(&Counts) -> &AtomicU64,
     /// The request that ends with this body.
     _ends: Option<UnderWay>,
+    /// That its connection has a request.
+    _asking: Option<Asking>,
 }
 
 impl<B> Counted<B> {
     /// What a client sends.
     pub(crate) fn received(body: B, counts: Arc<Counts>) -> Self {
-        Self { body, counts, of: |counts| &counts.received, _ends: None }
+        Self { body, counts, of: |counts| &counts.received, _ends: None, _asking: None }
     }
 
     /// What a client is sent as the answer to a request.
     pub(crate) fn sent(body: B, request: UnderWay) -> Self {
-        Self { body, counts: request.counts.clone(), of: |counts| &counts.sent, _ends: Some(request) }
+        let counts = request.counts.clone();
+        Self { body, counts, of: |counts| &counts.sent, _ends: Some(request), _asking: None }
+    }
+
+    /// Until this body has passed, its connection has a request.
+    pub(crate) fn with(self, asking: Asking) -> Self {
+        Self { _asking: Some(asking), ..self }
     }
 }
 
@@ -170,7 +179,7 @@ impl Numbers {
         }
         let name = "kintsu_s3_refused_total";
         text.head(name, "Requests and connections that were refused because a limit was reached.", "counter");
-        let connections = self.places.refused() as f64 + value(&counts.beyond_share);
+        let connections = self.places.refused() as f64 + value(&counts.without_place);
         for (limit, count) in [
             ("requests", value(&counts.without_turn)),
             ("memory", value(&counts.without_memory)),

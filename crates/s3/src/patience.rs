@@ -1,7 +1,8 @@
 //! How long somebody is waited for who sends or takes bytes: a body that comes in, and a connection that is written to.
 //!
 //! Only time in which the other side is waited for counts, not what the cluster needs or other requests take. In each span of
-//! such time at least [`LEAST_RATE`] must pass, so that nobody holds a turn or memory with a byte a minute.
+//! such time at least [`LEAST_RATE`] must pass, so that nobody holds a turn or memory with a byte a minute; and [`BUSY_RATE`] of
+//! whoever holds memory for which others wait.
 
 use std::io;
 use std::pin::Pin;
@@ -15,44 +16,108 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::memory::Line;
+
 /// Bytes a second that somebody must send or take while we wait for it. As between nodes: far below any real link.
-const LEAST_RATE: u64 = 1 << 10;
+pub(crate) const LEAST_RATE: u64 = 1 << 10;
+
+/// The same for somebody who holds what others wait for ([`Line::is_wanted`]).
+pub(crate) const BUSY_RATE: u64 = 256 << 10;
+
+/// It is looked this often in a span of [`Terms::busy`] whether others wait.
+const LOOKS: u32 = 5;
+
+/// How long clients are waited for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// In a span of this length [`LEAST_RATE`] must be reached.
+    pub idle: Duration,
+    /// And in one of this length [`BUSY_RATE`], if others wait.
+    pub busy: Duration,
+}
+
+/// A span of waiting in which a rate must be reached.
+struct Span {
+    whole: Duration,
+    rate: u64,
+    left: Duration,
+    passed: u64,
+}
+
+impl Span {
+    fn new(whole: Duration, rate: u64) -> Self {
+        Self { whole, rate, left: whole, passed: 0 }
+    }
+
+    fn renew(&mut self) {
+        (self.left, self.passed) = (self.whole, 0);
+    }
+
+    fn waited(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+    }
+
+    fn passed(&mut self, bytes: u64) {
+        self.passed = self.passed.saturating_add(bytes);
+        if self.passed >= self.whole.as_millis() as u64 * self.rate / 1000 {
+            self.renew();
+        }
+    }
+}
 
 /// What is left of the patience with somebody.
 struct Patience {
-    /// The longest wait for as many bytes as come at [`LEAST_RATE`] in this time.
-    whole: Duration,
-    left: Duration,
-    passed: u64,
-    /// Since when it is waited for, and until when.
+    line: Arc<Line>,
+    idle: Span,
+    busy: Span,
+    /// Since when it is waited for, and until when before it is looked again.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl Patience {
-    fn new(whole: Duration) -> Self {
-        Self { whole, left: whole, passed: 0, waiting: None }
+    fn new(terms: Terms, line: Arc<Line>) -> Self {
+        let Terms { idle, busy } = terms;
+        Self { line, idle: Span::new(idle, LEAST_RATE), busy: Span::new(busy, BUSY_RATE), waiting: None }
     }
 
     /// Nothing has passed yet: ready when the patience is at its end.
     fn ends(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let left = self.left;
-        let (_, end) = self.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
-        end.as_mut().poll(cx)
+        loop {
+            if self.over().is_some() {
+                return Poll::Ready(());
+            }
+            let next = self.idle.left.min(self.busy.whole / LOOKS);
+            let (_, look) = self.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(next))));
+            ready!(look.as_mut().poll(cx));
+            self.waited();
+        }
+    }
+
+    fn waited(&mut self) {
+        let Some((since, _)) = self.waiting.take() else { return };
+        let time = since.elapsed();
+        self.idle.waited(time);
+        match self.line.is_wanted() {
+            true => self.busy.waited(time),
+            false => self.busy.renew(),
+        }
+    }
+
+    fn over(&self) -> Option<&Span> {
+        [&self.idle, &self.busy].into_iter().find(|span| span.left.is_zero())
     }
 
     /// So many bytes have passed; `None`: all that there were.
     fn passed(&mut self, bytes: Option<u64>) {
-        if let Some((since, _)) = self.waiting.take() {
-            self.left = self.left.saturating_sub(since.elapsed());
-        }
-        self.passed = self.passed.saturating_add(bytes.unwrap_or(u64::MAX));
-        if self.passed >= self.whole.as_millis() as u64 * LEAST_RATE / 1000 {
-            (self.left, self.passed) = (self.whole, 0);
-        }
+        self.waited();
+        let bytes = bytes.unwrap_or(u64::MAX);
+        self.idle.passed(bytes);
+        self.busy.passed(bytes);
     }
 
     fn error(&self) -> io::Error {
-        let text = format!("{} bytes passed in {} s, which is too slow", self.passed, self.whole.as_secs());
+        let Span { whole, rate, passed, .. } = self.over().unwrap_or(&self.idle);
+        let text = format!("{passed} bytes passed in {whole:?}, expected {rate} a second");
         io::Error::new(io::ErrorKind::TimedOut, text)
     }
 }
@@ -66,8 +131,8 @@ pub(crate) struct Sent<B> {
 }
 
 impl<B> Sent<B> {
-    pub(crate) fn new(body: B, idle: Duration, late: Arc<AtomicBool>) -> Self {
-        Self { body, patience: Patience::new(idle), late }
+    pub(crate) fn new(body: B, terms: Terms, line: Arc<Line>, late: Arc<AtomicBool>) -> Self {
+        Self { body, patience: Patience::new(terms, line), late }
     }
 }
 
@@ -111,8 +176,8 @@ pub(crate) struct Taken<S> {
 }
 
 impl<S> Taken<S> {
-    pub(crate) fn new(stream: S, idle: Duration) -> Self {
-        Self { stream, patience: Patience::new(idle) }
+    pub(crate) fn new(stream: S, terms: Terms, line: Arc<Line>) -> Self {
+        Self { stream, patience: Patience::new(terms, line) }
     }
 
     /// What a write has done; `bytes` tells how many of them it took.
@@ -180,6 +245,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Taken<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{Memory, Taker};
     use std::future::poll_fn;
 
     /// Who sends so many bytes after each wait.
@@ -210,34 +276,61 @@ mod tests {
         }
     }
 
+    const TERMS: Terms = Terms { idle: Duration::from_secs(10), busy: Duration::from_secs(5) };
+
+    fn line() -> Arc<Line> {
+        Line::new([10, 0, 0, 1].into())
+    }
+
+    /// For how long somebody is waited for who sends so many bytes every so many milliseconds; `None`: for longer than a hundred seconds.
+    async fn waited_for(every: u64, bytes: usize, line: Arc<Line>) -> Option<Duration> {
+        let late = Arc::new(AtomicBool::new(false));
+        let slow = Slow::new(Duration::from_millis(every), bytes);
+        let mut body = Sent::new(slow, TERMS, line, late.clone());
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(100) {
+            match poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+                Some(Ok(_)) => assert!(!late.load(Relaxed)),
+                other => {
+                    assert_eq!(other.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+                    assert!(late.load(Relaxed));
+                    return Some(begun.elapsed());
+                }
+            }
+        }
+        None
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_client_is_waited_for_as_long_as_it_sends_at_the_least_rate() {
-        let idle = Duration::from_secs(10);
         for (every, bytes, good) in
             [(1, 1200, true), (6, 10 << 10, true), (1, 1000, false), (11, 1 << 20, false)]
         {
-            let late = Arc::new(AtomicBool::new(false));
-            let slow = Slow::new(Duration::from_secs(every), bytes);
-            let mut body = Sent::new(slow, idle, late.clone());
-            let begun = Instant::now();
-            let mut came = 0;
-            while begun.elapsed() < 10 * idle {
-                match poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-                    Some(Ok(_)) => came += 1,
-                    other => {
-                        assert_eq!(other.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
-                        break;
-                    }
-                }
-            }
-            assert_eq!(late.load(Relaxed), !good, "{bytes} bytes every {every} s, {came} times");
+            let waited = waited_for(every * 1000, bytes, line()).await;
+            assert_eq!(waited.is_none(), good, "{bytes} bytes every {every} s: {waited:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_with_memory_for_which_others_wait_must_make_haste() {
+        let memory = Memory::new(128 << 20);
+        let taker = Taker { line: Some(line()), user: None };
+        let held = memory.take(&taker, 112 << 20).await.unwrap();
+        let line = taker.line.unwrap();
+        assert_eq!(waited_for(1000, 200 << 10, line.clone()).await, None, "nobody waits");
+        let waits = tokio::spawn(async move { memory.take(&Taker::default(), 1).await.map(drop) });
+        assert_eq!(waited_for(1000, 300 << 10, line.clone()).await, None);
+        let waited = waited_for(1000, 200 << 10, line.clone()).await.unwrap();
+        assert!(waited <= TERMS.busy + TERMS.busy / LOOKS, "{waited:?}");
+        drop(held);
+        waits.await.unwrap().unwrap();
+        assert_eq!(waited_for(1000, 200 << 10, line).await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_in_which_nobody_waits_for_the_client_does_not_count() {
         let late = Arc::new(AtomicBool::new(false));
-        let mut body = Sent::new(Slow::new(Duration::from_secs(6), 1), Duration::from_secs(10), late.clone());
+        let mut body = Sent::new(Slow::new(Duration::from_secs(6), 1), TERMS, line(), late.clone());
         let mut next = async || poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await.unwrap();
         next().await.unwrap();
         sleep(Duration::from_secs(100)).await;

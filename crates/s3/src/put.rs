@@ -10,13 +10,13 @@ use kintsu_client::{ClientError, Finish, PutOptions};
 use kintsu_wire::message::{Attributes, Change, Check, Ending, ObjectInfo, Step};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::body::{Claims, Digests, Intake, Watch};
 use crate::bucket::{Bucket, Versioning};
 use crate::entry::{self, Entry};
 use crate::error::{because, of};
 use crate::gateway::{self, Gateway};
+use crate::memory::Held;
 use crate::{lifecycle, lock, names, tags};
 
 /// Bodies up to this many bytes are collected before they are stored.
@@ -284,7 +284,7 @@ impl Gateway {
         &self,
         intake: Intake,
         storing: &Storing,
-        memory: Option<OwnedSemaphorePermit>,
+        memory: Option<Held>,
     ) -> S3Result<Stored> {
         let name = match &storing.place {
             Place::Key { key, .. } => names::object(&storing.bucket.name, key),

@@ -15,28 +15,36 @@ use kintsu_wire::net::Serving;
 use kintsu_wire::{Tls, TrustedNetwork};
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::stream::DynByteStream;
 use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{AccessCheck, Origin, Secrets};
-use crate::arriving::{self, DOCUMENT_BYTES, FIELD_BYTES, FORM_BYTES, PIECE_BYTES};
+use crate::arriving::{self, DOCUMENT_BYTES, FIELD_BYTES, FORM_BYTES, PIECE_BYTES, Pieces};
 use crate::body::hex;
 use crate::cors::Crossing;
 use crate::error::{Asked, REQUEST, because};
 use crate::gateway::{Config, Gateway, Operations};
+use crate::memory::Line;
 use crate::metrics::{Counted, Numbers};
-use crate::patience::{Sent, Taken};
-use crate::places::Places;
+use crate::patience::{BUSY_RATE, LEAST_RATE, Sent, Taken, Terms};
+use crate::places::{Place, Places};
 use crate::{Keys, S3GatewayError, signed, skew};
 
 /// Most bytes that a connection buffers of what it reads, and of what it writes. The head of a request (its first line and
 /// headers) must fit. Bodies pass in pieces of at most this size, so it is more than heads need.
 const BUFFER_BYTES: usize = 256 << 10;
+
+/// Connections that make room for others take a moment to end. So many may do so at the same time.
+const ENDING: usize = 64;
+
+/// Answers of at most this many bytes are not counted as memory.
+const SHORT_BYTES: usize = 4 << 10;
 
 /// The least memory that is enough for one request.
 const LEAST_MEMORY: usize = 128 << 20;
@@ -44,15 +52,20 @@ const LEAST_MEMORY: usize = 128 << 20;
 /// What clients may use together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at one time, and half of that from one address; further ones are closed at once.
+    /// Connections at one time, and half of that from one network (an address of IPv4, or a /64 of IPv6). One more closes one without a
+    /// request, or else is closed at once.
     pub connections: usize,
     /// Requests that are carried out at one time; further ones wait.
     pub requests: usize,
-    /// Bytes of objects in memory, at least 128 MiB; requests that need more wait.
+    /// Bytes of objects in memory, at least 128 MiB; requests that need more wait. One user has half of them, and so have all callers
+    /// without a key.
     pub memory_bytes: usize,
-    /// A request that waits for its turn or for memory longer than this is refused with `SlowDown`.
+    /// A request that waits for its turn or for memory longer than this is refused with `SlowDown`. Whoever holds memory for which others
+    /// wait, and sends or takes less than 256 KiB a second in a quarter of this time, loses its request.
     pub patience: Duration,
-    /// The head of a request comes within this time, also on a connection that is kept open between requests.
+    /// From its begin a connection has so long for the handshake and the head of its first request.
+    pub first: Duration,
+    /// The head of a later request comes within this time.
     pub head: Duration,
     /// A client that sends or takes nothing for this long, or less than 1 KiB a second, loses its request.
     pub idle: Duration,
@@ -67,6 +80,7 @@ impl Default for Limits {
             requests: 256,
             memory_bytes: 1 << 30,
             patience: Duration::from_secs(20),
+            first: Duration::from_secs(10),
             head: Duration::from_secs(60),
             idle: Duration::from_secs(60),
             part_bytes: 5 << 20,
@@ -84,6 +98,10 @@ impl Limits {
             });
         }
         Ok(())
+    }
+
+    fn terms(&self) -> Terms {
+        Terms { idle: self.idle, busy: (self.patience / 4).max(Duration::from_millis(100)) }
     }
 }
 
@@ -148,22 +166,30 @@ impl Server {
         let mut expiring = JoinSet::new();
         expiring.spawn(gateway.clone().expire(ending.clone()));
         let served = Arc::new(served);
-        let places = Arc::new(Places::new(limits.connections));
-        let serving =
-            Serving::start(listener, "S3".to_owned(), limits.connections, ending, move |(stream, peer)| {
-                let (served, places) = (served.clone(), places.clone());
-                async move {
-                    let addr = address(peer);
-                    let Some(_place) = places.take(addr) else {
-                        served.gateway.counts.beyond_share.fetch_add(1, Relaxed);
-                        tracing::warn!("refused a connection to S3 from {peer}: its address has half of all");
-                        return;
-                    };
-                    if let Err(error) = one(stream, addr, &served).await {
+        let places = Places::new(limits.connections);
+        let most = limits.connections + ENDING;
+        let serving = Serving::start(listener, "S3".to_owned(), most, ending, move |(stream, peer)| {
+            let (served, places) = (served.clone(), places.clone());
+            async move {
+                let counts = &served.gateway.counts;
+                let Some(place) = places.take(address(peer)) else {
+                    counts.without_place.fetch_add(1, Relaxed);
+                    tracing::warn!(
+                        "refused a connection to S3 from {peer}: all places, or half of them for it, have requests"
+                    );
+                    return;
+                };
+                tokio::select! {
+                    done = one(stream, address(peer), &served, &place) => if let Err(error) = done {
                         tracing::debug!("a connection from {peer}: {error}");
+                    },
+                    () = place.gone() => {
+                        counts.without_place.fetch_add(1, Relaxed);
+                        tracing::debug!("closed a connection from {peer} without a request, which made room for another one");
                     }
                 }
-            });
+            }
+        });
         let numbers = Numbers::new(gateway, serving.places());
         Ok(Self { addr, serving, numbers, _expiring: expiring })
     }
@@ -226,35 +252,54 @@ async fn one(
     stream: TcpStream,
     peer: IpAddr,
     served: &Arc<Served>,
+    place: &Place,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     // An answer in small pieces must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
+    let first = Instant::now() + served.limits.first;
+    let line = Line::new(peer);
     match &served.tls {
-        None => speak(stream, Origin { peer, tls: false }, served).await?,
+        None => speak(stream, Origin { peer, tls: false }, served, (line, place, first)).await?,
         Some(tls) => {
-            let encrypted = timeout(served.limits.head, tls.accept_anybody(stream)).await??;
-            speak(encrypted, Origin { peer, tls: true }, served).await?;
+            let encrypted = timeout_at(first, tls.accept_anybody(stream)).await??;
+            speak(encrypted, Origin { peer, tls: true }, served, (line, place, first)).await?;
         }
     }
     Ok(())
 }
 
-/// Answers the requests on a connection.
-async fn speak<S>(stream: S, origin: Origin, served: &Arc<Served>) -> Result<(), hyper::Error>
+/// Answers the requests on a connection, if the head of the first one comes in time.
+async fn speak<S>(
+    stream: S,
+    origin: Origin,
+    served: &Arc<Served>,
+    (line, place, first): (Arc<Line>, &Place, Instant),
+) -> Result<(), hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let answering = service_fn(|request| answer(request, origin, served.clone()));
+    let answering = service_fn(|request| {
+        let asking = place.asks();
+        let answering = answer(request, origin, served.clone(), line.clone());
+        async move { Ok::<_, HttpError>(answering.await?.map(|body| body.with(asking))) }
+    });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(served.limits.head)
         .max_buf_size(BUFFER_BYTES)
         .half_close(false);
-    let stream = Taken::new(stream, served.limits.idle);
+    let stream = Taken::new(stream, served.limits.terms(), line.clone());
     let connection = http.serve_connection(TokioIo::new(stream), answering);
     let mut connection = std::pin::pin!(connection);
+    let silent = async {
+        sleep_until(first).await;
+        if place.has_asked() {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         ended = &mut connection => return ended,
+        () = silent => return Ok(()),
         () = served.ending.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     connection.await
@@ -265,13 +310,14 @@ async fn answer(
     request: Request<Incoming>,
     origin: Origin,
     served: Arc<Served>,
+    line: Arc<Line>,
 ) -> Result<Response<Counted<Body>>, HttpError> {
     let mut random = [0; 8];
     let id = getrandom::fill(&mut random).map_or_else(|_| String::new(), |()| hex(&random));
     let header = HeaderValue::try_from(&id);
-    let asked = Arc::new(Asked { id, ..Asked::default() });
+    let asked = Arc::new(Asked { id, line: Some(line.clone()), ..Asked::default() });
     let mut under_way = served.gateway.counts.begin(asked.clone());
-    let mut answer = match REQUEST.scope(asked.clone(), carry_out(request, origin, served)).await {
+    let mut answer = match REQUEST.scope(asked.clone(), carry_out(request, origin, served, line)).await {
         Ok(answer) => answer,
         Err(Failed::Told(error)) => {
             error.to_http_response().map_err(|error| HttpError::new(Box::new(error)))?
@@ -303,18 +349,19 @@ impl From<S3Error> for Failed {
 }
 
 /// Carries out a request when its turn comes. The turn ends when the head of the answer is ready; the limit of memory
-/// covers its body.
+/// covers its body, whether that is of an object or was made here.
 async fn carry_out(
     request: Request<Incoming>,
     origin: Origin,
     served: Arc<Served>,
+    line: Arc<Line>,
 ) -> Result<HttpResponse, Failed> {
     let Served { gateway, limits, .. } = &*served;
     skew::check(request.headers(), SystemTime::now())?;
     let late = Arc::new(AtomicBool::new(false));
     let (mut head, body) = request.into_parts();
     let body = Counted::received(body, gateway.counts.clone());
-    let body = Sent::new(body, limits.idle, late.clone());
+    let body = Sent::new(body, limits.terms(), line, late.clone());
     // Without a turn: whoever sends a form may be a stranger who takes its time.
     let (body, _memory) = arriving::received(gateway, &head, body).await?;
     let turn = timeout(limits.patience, served.turns.clone().acquire_owned()).await;
@@ -330,10 +377,18 @@ async fn carry_out(
     let crossing = Crossing::of(&head.method, &head.uri, &head.headers);
     let mut answer = served.service.call(Request::from_parts(head, body)).await.map_err(Failed::Broken)?;
     if late.load(Relaxed) {
-        return Err(arriving::too_slow(&"fewer than 1024 bytes a second").into());
+        let why =
+            format!("fewer than {LEAST_RATE} bytes a second, or {BUSY_RATE} where others wait for memory");
+        return Err(arriving::too_slow(&why).into());
     }
     if let Some(crossing) = crossing {
         gateway.allow_crossing(&crossing, &mut answer).await;
+    }
+    // A list, or another document: it is kept until the client has taken it.
+    let kept = answer.body().bytes().filter(|bytes| bytes.len() > SHORT_BYTES);
+    if let Some(bytes) = kept {
+        let memory = gateway.memory(bytes.len()).await?;
+        *answer.body_mut() = Body::from(Box::pin(Pieces::of(bytes, Some(memory))) as DynByteStream);
     }
     Ok(answer)
 }

@@ -38,7 +38,7 @@ pub(crate) fn check(headers: &HeaderMap, now: SystemTime) -> S3Result<()> {
 }
 
 /// The seconds since 1970 of `Tue, 07 Jul 2026 21:53:04 GMT`, or of `20260707T215304Z`.
-fn seconds(date: &str) -> Option<u64> {
+pub(crate) fn seconds(date: &str) -> Option<u64> {
     let number = |text: &str| text.parse::<u64>().ok();
     let (day, month, year, time) = if let Some((_, rest)) = date.split_once(", ") {
         let [day, month, year, time, _zone] = rest.split(' ').collect::<Vec<_>>().try_into().ok()?;

@@ -71,16 +71,17 @@ pub struct S3 {
     /// which costs no time. An MD5 that a client sends is compared either way, and is the tag then.
     #[arg(long, value_name = "KIND", value_enum, default_value = "md5")]
     pub etags: Etags,
-    /// Bytes of objects in memory; requests that need more wait.
+    /// Bytes in memory; requests that need more wait. One user has half of them at most.
     #[arg(long, value_name = "BYTES", default_value = "1GiB")]
     pub memory: Bytes,
     /// Requests that are carried out at one time; further ones wait.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub requests: u16,
-    /// Connections at one time; further ones are refused.
+    /// Connections at one time. One more closes one without a request, or is refused.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub connections: u16,
-    /// Requests wait this long for their turn; then they are refused with SlowDown.
+    /// Requests wait this long for their turn or for memory; then they are refused with SlowDown. Whoever has memory meanwhile must
+    /// send or take 256 KiB a second in a quarter of this time.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_duration)]
     pub patience: Duration,
     /// A client that sends or takes nothing for this long ends its request.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use kintsu_client::{Client, ClientError, Damage, GetOptions, GetReport, LocatedBlock, PutOptions};
+use kintsu_client::{Client, ClientError, Damage, GetOptions, GetReport, LocatedBlock, NodeSeen, PutOptions};
 use kintsu_dag::BlockIndex;
 use kintsu_wire::message::{Attributes, Encoding, ObjectInfo};
 use serde_json::json;
@@ -274,7 +274,11 @@ pub async fn get_to(
 /// `kintsu stat`.
 pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
     let object = context.client.info(&args.name).await?;
-    let nodes = context.client.nodes().await?.nodes;
+    // Whoever only reads and writes is told less of the nodes, and with each page.
+    let mut nodes: Vec<NodeSeen> = match context.client.is_operator() {
+        true => context.client.nodes().await?.nodes.iter().map(NodeSeen::from).collect(),
+        false => Vec::new(),
+    };
     let (mut blocks, mut damage) = (Vec::new(), Damage::default());
     // Of a stripe that it shares: the object's bytes there, and how many bytes the stripe has.
     let mut shared = None;
@@ -282,6 +286,9 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
     while at < object.stripes {
         let view = context.client.stripes(&args.name, at, 256).await?;
         anyhow::ensure!(!view.stripes.is_empty(), "{} changed while it was read; try again", args.name);
+        if !context.client.is_operator() {
+            nodes = view.nodes.iter().map(NodeSeen::from).collect();
+        }
         for stripe in &view.stripes {
             damage.add(stripe, view.definition.as_ref(), &nodes);
             blocks.extend(LocatedBlock::all(stripe, &nodes));

@@ -33,8 +33,8 @@ pub async fn run(args: S3, endpoint: Endpoint, json: bool) -> anyhow::Result<Exi
             ..Limits::default()
         },
     };
-    // A cluster that cannot be reached is told now, and not by the first request.
-    client.status().await?;
+    // A cluster that cannot be reached is told now, and not by the first request; by a call that a client's certificate is good for.
+    client.list("s3/", None, 1).await?;
     let served = match Server::start(client.clone(), keys.clone(), config, listen).await {
         Ok(server) => tokio::select! {
             served = serve(server, encrypted, &args, &keys, json) => served,

@@ -26,6 +26,7 @@ mod operate;
 mod page;
 mod rates;
 mod rebuild;
+mod roles;
 mod rot;
 mod s3;
 mod sim;

@@ -8,7 +8,9 @@ use kintsu_s3::{Config, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::site::{ALICE, Answer, Site, Who, answer, noise, request};
+use kintsu_wire::message::{Attributes, Change, Step};
+
+use crate::site::{ALICE, Answer, BOB, Site, Who, answer, noise, request};
 
 /// How long somebody waits for a turn or memory in these tests: long enough to get what another one has just given back.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -80,11 +82,166 @@ async fn a_request_for_which_there_is_no_memory_is_refused() {
         let source = [("x-amz-copy-source", "/bucket/from")];
         site.call_as(ALICE, "PUT", "/bucket/copy", &source, b"").await
     };
-    let put = one_of_two(&site, long.len()).await;
-    copy().await.is_error(503, "SlowDown");
-    site.put("/bucket/short", b"bytes").await.ok();
-    ended(&site, put, &long).await;
+    // This one goes on, so it need not give way.
+    let mut put = begun(&site, "/bucket/a", long.len()).await;
+    let (mut writer, pieces) = (put.split().1, long.chunks(256 << 10));
+    let slowly = async {
+        for piece in pieces {
+            writer.write_all(piece).await.unwrap();
+            tokio::time::sleep(PATIENCE / 6).await;
+        }
+    };
+    let refused = async {
+        tokio::time::sleep(PATIENCE / 8).await;
+        let mut second = begun(&site, "/bucket/b", long.len()).await;
+        heard(&mut second).await.is_error(503, "SlowDown");
+        copy().await.is_error(503, "SlowDown");
+        site.put("/bucket/short", b"bytes").await.ok();
+    };
+    tokio::join!(slowly, refused);
+    heard(&mut put).await.ok();
+    assert!(site.get("/bucket/a").await.ok().body == long);
     copy().await.ok();
+}
+
+/// Begins to read, and takes no byte.
+async fn deaf(site: &Site, who: Who, target: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(site.addr).await.unwrap();
+    let head = request(who, site.addr, "GET", target, &[]);
+    stream.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).await.unwrap();
+    stream
+}
+
+/// Bytes of memory that are taken for objects.
+fn taken(site: &Site) -> u64 {
+    let numbers = site.server.numbers().text();
+    let line =
+        numbers.lines().find_map(|line| line.strip_prefix("kintsu_s3_memory_bytes{share=\"objects\"} "));
+    line.unwrap().parse::<f64>().unwrap() as u64
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..300 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_readers_do_not_keep_others_from_reading() {
+    // In the first case strangers have their share, and the rest is for others. In the second one the rest is too little, and they give
+    // way.
+    for memory_bytes in [256 << 20, 128 << 20] {
+        let limits = Limits { memory_bytes, patience: PATIENCE, ..Limits::default() };
+        let site = Site::with(|config| Config { limits, ..config }).await;
+        site.call_as(ALICE, "PUT", "/bucket", &[("x-amz-acl", "public-read")], b"").await.ok();
+        // More than the kernel takes for clients that do not read.
+        let long = noise(24 << 20);
+        site.call_as(ALICE, "PUT", "/bucket/k", &[("x-amz-acl", "public-read")], &long).await.ok();
+        let mut slow = Vec::new();
+        for _ in 0..12 {
+            slow.push(deaf(&site, Who::Nobody, "/bucket/k").await);
+        }
+        until("the slow ones hold memory", || taken(&site) >= 90 << 20).await;
+        for _ in 0..3 {
+            assert!(site.get("/bucket/k").await.ok().body == long, "{memory_bytes} bytes of memory");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_puts_of_one_user_do_not_keep_others_from_writing() {
+    let limits = Limits { memory_bytes: 256 << 20, patience: PATIENCE, ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    let long = noise(5 << 20);
+    site.put("/bucket", b"").await.ok();
+    site.call_as(BOB, "PUT", "/bobs", &[], b"").await.ok();
+    let mut slow = Vec::new();
+    for i in 0..4 {
+        slow.push(begun(&site, &format!("/bucket/{i}"), long.len()).await);
+    }
+    until("the slow ones hold memory", || taken(&site) >= 72 << 20).await;
+    site.call_as(BOB, "PUT", "/bobs/k", &[], &long).await.ok();
+    // Other puts of their own user wait for them, so they do not stay for long.
+    for put in &mut slow[..2] {
+        let answer = heard(put).await;
+        assert!([400, 503].contains(&answer.status), "{}", answer.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_nobody_takes_counts_as_memory() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    // As much in XML as the kernel does not take for a client that does not read.
+    let keys = (0..1000).map(|i| format!("{i:04}{}", "&".repeat(1000)));
+    let mark = |key| Step::Mark {
+        name: format!("s3/bucket/{key}"),
+        newest_first: false,
+        attributes: Attributes::default(),
+    };
+    site.client.change(&Change { checks: Vec::new(), steps: keys.map(mark).collect() }).await.unwrap();
+    let whole = site.get("/bucket").await.ok();
+    assert_eq!((whole.elements("Key").len(), taken(&site)), (1000, 0));
+    let list = deaf(&site, ALICE, "/bucket").await;
+    until("the list is kept", || taken(&site) >= whole.body.len() as u64).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(taken(&site) >= whole.body.len() as u64);
+    drop(list);
+    until("it is gone with its connection", || taken(&site) == 0).await;
+}
+
+/// Whether a connection has ended; waits for that for a second.
+async fn has_ended(stream: &mut TcpStream) -> bool {
+    let read = tokio::time::timeout(Duration::from_secs(1), stream.read(&mut [0; 1])).await;
+    matches!(read, Ok(Ok(0) | Err(_)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_says_nothing_makes_room_for_another_one() {
+    let limits = Limits { connections: 4, ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    site.put("/bucket", b"").await.ok();
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(TcpStream::connect(site.addr).await.unwrap());
+    }
+    // The first half of a head is no request.
+    silent[0].write_all(b"GET / HTTP/1.1\r\nhost: x").await.unwrap();
+    site.get("/bucket").await.ok();
+    assert!(has_ended(&mut silent[0]).await && !has_ended(&mut silent[3]).await);
+    // One with a request under way makes none.
+    let mut puts = Vec::new();
+    for i in 0..4 {
+        puts.push(begun(&site, &format!("/bucket/{i}"), 1).await);
+    }
+    until("all have a request", || site.server.numbers().text().contains("_requests_in_flight 4\n")).await;
+    assert!(has_ended(&mut TcpStream::connect(site.addr).await.unwrap()).await);
+    for mut put in puts {
+        put.write_all(b"x").await.unwrap();
+        heard(&mut put).await.ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_request_comes_soon() {
+    let limits = Limits { first: Duration::from_secs(1), ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    let mut silent = TcpStream::connect(site.addr).await.unwrap();
+    let mut asked = TcpStream::connect(site.addr).await.unwrap();
+    let head = request(ALICE, site.addr, "GET", "/", &[]);
+    asked.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
+    let begun = std::time::Instant::now();
+    assert!(matches!(silent.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    // A later one has more time.
+    let mut answer = [0; 4096];
+    assert!(asked.read(&mut answer).await.unwrap() > 0);
+    asked.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).await.unwrap();
+    heard(&mut asked).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Who may do what.
 
 use crate::browsers::form;
-use crate::site::{ALICE, BOB, READER, Site, Who};
+use crate::site::{ALICE, BOB, READER, Site, WRITER, Who};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_is_its_owners_until_a_policy_says_more() {
@@ -184,6 +184,69 @@ async fn a_denial_by_condition_is_passed_by_neither_with_a_form_nor_a_document_n
     site.call_as(BOB, "PUT", "/denies/b", &copy, b"").await.is_error(403, "AccessDenied");
     copy.push(("x-amz-tagging-directive", "REPLACE"));
     site.call_as(BOB, "PUT", "/denies/b", &copy, b"").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_that_lock_grant_or_tag_need_what_the_same_call_alone_needs() {
+    let site = Site::start().await;
+    let lock = [("x-amz-bucket-object-lock-enabled", "true")];
+    site.call_as(ALICE, "PUT", "/shared-put", &lock, b"").await.ok();
+    site.call_as(ALICE, "PUT", "/shared-put/tagged", &[("x-amz-tagging", "a=1")], b"x").await.ok();
+    let until = "2099-01-01T00:00:00Z";
+    let retain = [("x-amz-object-lock-mode", "GOVERNANCE"), ("x-amz-object-lock-retain-until-date", until)];
+    let hold = [("x-amz-object-lock-legal-hold", "ON")];
+    let (public, grant) = ([("x-amz-acl", "public-read")], [("x-amz-grant-read", "id=bob")]);
+    let (private, tag) = ([("x-amz-acl", "private")], [("x-amz-tagging", "a=1")]);
+    // By the rights of a key locks and grants are for those who have `admin`.
+    for headers in [&retain[..], &hold, &public, &grant] {
+        for (method, target) in [("PUT", "/shared-put/k"), ("POST", "/shared-put/k?uploads")] {
+            let put = site.call_as(WRITER, method, target, headers, b"").await;
+            put.is_error(403, "AccessDenied");
+            site.call_as(ALICE, method, target, headers, b"").await.ok();
+        }
+        let copy = [headers, &[("x-amz-copy-source", "/shared-put/tagged")]].concat();
+        site.call_as(ALICE, "PUT", "/shared-put/copy", &copy, b"").await.ok();
+        let policy = br#"{"Statement": {"Effect": "Allow", "Principal": {"AWS": "WRITER"}, "Action": "s3:GetObject", "Resource": "*"}}"#;
+        site.put("/shared-put?policy", policy).await.ok();
+        site.call_as(WRITER, "PUT", "/shared-put/copy", &copy, b"").await.is_error(403, "AccessDenied");
+    }
+    for headers in [&private[..], &tag, &[]] {
+        site.call_as(WRITER, "PUT", "/shared-put/k", headers, b"x").await.ok();
+    }
+    // By a policy each needs its own action.
+    site.put("/own", b"").await.ok();
+    let allow = async |actions: &str| {
+        let policy = format!(
+            r#"{{"Statement": {{"Effect": "Allow", "Principal": {{"AWS": "bob"}}, "Action": ["s3:GetObject", {actions}], "Resource": "*"}}}}"#
+        );
+        site.put("/own?policy", policy.as_bytes()).await.ok();
+    };
+    site.call_as(ALICE, "PUT", "/own/tagged", &tag, b"x").await.ok();
+    let put = async |headers: &[(&str, &str)]| site.call_as(BOB, "PUT", "/own/k", headers, b"").await;
+    let copy = [("x-amz-copy-source", "/own/tagged")];
+    allow(r#""s3:PutObject""#).await;
+    for headers in [&tag[..], &public, &copy] {
+        put(headers).await.is_error(403, "AccessDenied");
+    }
+    put(&private).await.ok();
+    let kind = [("content-type", "multipart/form-data; boundary=x")];
+    allow(r#""s3:PutObject", "s3:PutObjectTagging", "s3:PutObjectAcl""#).await;
+    for headers in [&tag[..], &public, &copy] {
+        put(headers).await.ok();
+    }
+    // A form says the same in its fields. Whoever writes by a list of grants owns what it writes.
+    let send = async || {
+        let form = form(&[("key", "f"), ("x-amz-acl", "public-read"), ("x-amz-tagging", "a=1")], "text");
+        site.call_as(Who::Nobody, "POST", "/own", &kind, form.as_bytes()).await
+    };
+    let policy =
+        br#"{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:PutObject", "Resource": "*"}}"#;
+    site.put("/own?policy", policy).await.ok();
+    send().await.is_error(403, "AccessDenied");
+    site.call("DELETE", "/own?policy", b"").await.ok();
+    site.call_as(ALICE, "PUT", "/own?acl", &[("x-amz-acl", "public-read-write")], b"").await.ok();
+    assert_eq!(send().await.status, 204);
+    put(&public).await.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The keys of two users who may make buckets, and of one who may not.
+/// The keys of two users who may make buckets, and of two who may not.
 const KEYS: &str = r#"
     [[key]]
     access = "ALICE"
@@ -32,6 +32,11 @@ const KEYS: &str = r#"
     secret = "reader-reader-reader"
     [key.buckets]
     "shared-*" = ["read", "list"]
+    [[key]]
+    access = "WRITER"
+    secret = "writer-writer-writer"
+    [key.buckets]
+    "shared-*" = ["write"]
 "#;
 
 /// A running cluster with a gateway.
@@ -89,6 +94,7 @@ pub enum Who {
 pub const ALICE: Who = Who::Key("ALICE", "alice-alice-alice");
 pub const BOB: Who = Who::Key("BOB", "bob-bob-bob-bob-bob");
 pub const READER: Who = Who::Key("READER", "reader-reader-reader");
+pub const WRITER: Who = Who::Key("WRITER", "writer-writer-writer");
 
 impl Site {
     pub async fn start() -> Self {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State};
-use kintsu_client::{Damage, LocatedBlock};
+use kintsu_client::{Damage, LocatedBlock, NodeSeen};
 use kintsu_dag::StripeId;
 use kintsu_plan::Layout;
 use kintsu_wire::message::{List, ListPage, ObjectInfo, StripeInfo};
@@ -75,7 +75,7 @@ pub async fn one(State(shared): State<Arc<Shared>>, Query(ask): Query<AskObject>
     let limit = ask.limit.clamp(1, MOST_STRIPES);
     let (view, nodes) =
         tokio::try_join!(shared.client.stripes(&ask.name, ask.first, limit), shared.client.nodes())?;
-    let nodes = nodes.nodes;
+    let nodes: Vec<NodeSeen> = nodes.nodes.iter().map(NodeSeen::from).collect();
     let mut damage = Damage::default();
     let k = |stripe: &StripeInfo| match &view.definition {
         Some(definition) => Some(definition.k),
