@@ -31,9 +31,9 @@ Report = dict[str, Any]
 class Cluster:
     """A client of the coordinator at ``endpoint``. Calls block, let other threads go on, and end on Ctrl-C.
 
-    A cluster in TLS needs ``tls``: a folder with ``ca.pem``, ``cert.pem`` and ``key.pem``, as ``kintsu ca issue`` makes it and the
-    command line's ``--tls`` takes it. The certificate says what may be done: objects need a client or an operator, nodes, repairs and
-    codes an operator. A cluster with a token needs ``token``.
+    A cluster in TLS needs ``tls``: a folder with ``ca.pem``, ``cert.pem`` and ``key.pem``, as ``kintsu ca issue``
+    makes it and the command line's ``--tls`` takes it. The certificate says what may be done: objects need a client
+    or an operator, all else an operator. A cluster with a token needs ``token``.
 
     Reports are dicts with the keys of the command line's ``--json`` output.
     """

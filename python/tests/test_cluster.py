@@ -117,27 +117,27 @@ def test_the_cluster_is_asked(cluster):
 
 @pytest.fixture(scope="module")
 def secure(cluster, tmp_path_factory):
-    """Three agents and their coordinator in TLS, each with its own certificate; yields the folder and the coordinator's address."""
+    """Three agents and their coordinator in TLS, each with its own certificate; yields their folder and the address."""
     del cluster  # It says whether there is a program at all.
     folder = tmp_path_factory.mktemp("secure")
-    kintsu_program = os.environ["KINTSU_BIN"]
-    subprocess.run([kintsu_program, "ca", "init", folder / "ca"], check=True, capture_output=True)
+    program = os.environ["KINTSU_BIN"]
+    subprocess.run([program, "ca", "init", folder / "ca"], check=True, capture_output=True)
     for role in ["coordinator", "agent/0", "agent/1", "agent/2", "client/alice", "operator/carol"]:
         out = folder / role.replace("/", "-")
-        issue = [kintsu_program, "ca", "issue", folder / "ca", "--role", role, "--out", out]
+        issue = [program, "ca", "issue", folder / "ca", "--role", role, "--out", out]
         subprocess.run(issue, check=True, capture_output=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         endpoint = f"127.0.0.1:{free.getsockname()[1]}"
     coordinator = ["coordinator", "--dir", folder / "metadata", "--listen", endpoint, "--tls", folder / "coordinator"]
     agents = [
-        ["agent", "--dir", folder / f"disk{i}", "--coordinator", endpoint, "--tls", folder / f"agent-{i}", "--rack", str(i)]
-        for i in range(3)
+        ["agent", "--dir", folder / f"disk{i}", "--rack", str(i), "--tls", folder / f"agent-{i}"] for i in range(3)
     ]
+    agents = [[*agent, "--coordinator", endpoint] for agent in agents]
     started = []
     try:
         for arguments in [coordinator, *agents]:
             with (folder / "log").open("ab") as log:
-                started.append(subprocess.Popen([kintsu_program, *arguments], stdout=log, stderr=log))
+                started.append(subprocess.Popen([program, *arguments], stdout=log, stderr=log))
         carol = kintsu.Cluster(endpoint, tls=folder / "operator-carol")
         until = time.monotonic() + 60
         while True:

@@ -223,6 +223,7 @@ impl Membership for Members {
             seen: None,
             labels: false,
             tickets: None,
+            agents_too: false,
         }))
     }
 
@@ -246,7 +247,7 @@ impl Membership for Members {
         if let Some(member) = known {
             member.heard = Instant::now();
         }
-        Ok(Response::new(HeartbeatReply { register_again, seen: None, repair_rate: None }))
+        Ok(Response::new(HeartbeatReply { register_again, seen: None, repair_rate: None, agents_too: false }))
     }
 
     async fn report_bad(&self, request: Request<BadBlock>) -> Result<Response<Done>, Status> {
