@@ -169,7 +169,7 @@ pub(crate) async fn check_digest(
 /// The DataNode to write to: in service, heard lately, with room, without an index of the group, not tried; of these
 /// one in a rack with the fewest blocks of the group, then the one with most room.
 pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<String>) -> Option<DatanodeInfo> {
-    let holders = || group.holders.values().flatten().map(|holder| &holder.datanode);
+    let holders = || group.holders.values().flatten().map(|holder| &*holder.datanode);
     let held: BTreeSet<&str> = holders().map(|node| node.id.uuid.as_str()).collect();
     let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
     for node in holders() {

@@ -79,7 +79,7 @@ pub async fn status(namenode: &NameNode, root: &str) -> Result<Status, HdfsError
         }
     }
     let holders = groups.iter().flat_map(|group| group.holders.values().flatten());
-    status.notes.extend(notes::racks(holders.map(|holder| &holder.datanode)));
+    status.notes.extend(notes::racks(holders.map(|holder| &*holder.datanode)));
     status.skipped.append(&mut walk.skipped);
     status.silent = silent(&groups);
     for group in &groups {
@@ -125,7 +125,7 @@ impl Heard {
 /// The silent DataNodes among the holders of these groups.
 pub(crate) fn silent(groups: &[Group]) -> BTreeMap<String, u64> {
     let holders = groups.iter().flat_map(|group| group.holders.values().flatten());
-    let datanodes = holders.map(|holder| &holder.datanode);
+    let datanodes = holders.map(|holder| &*holder.datanode);
     let heard = Heard::of(datanodes.clone());
     // Of several listings the newest counts.
     let mut silences: BTreeMap<String, u64> = BTreeMap::new();

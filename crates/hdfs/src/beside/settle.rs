@@ -216,7 +216,7 @@ fn to_tell(
     report_after: Option<Duration>,
 ) -> Vec<DatanodeInfo> {
     let holders = group.holders.get(&index).into_iter().flatten();
-    let datanodes: Vec<DatanodeInfo> = holders.map(|holder| holder.datanode.clone()).collect();
+    let datanodes: Vec<DatanodeInfo> = holders.map(|holder| DatanodeInfo::clone(&holder.datanode)).collect();
     let silent = |node: &DatanodeInfo| report_after.is_some_and(|after| unheard(&memory.live, node, after));
     let bad = |node: &DatanodeInfo| memory.to_tell(group.id, index, &address(node)) || silent(node);
     if datanodes.iter().all(bad) { datanodes } else { Vec::new() }

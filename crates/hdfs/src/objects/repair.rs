@@ -13,7 +13,7 @@ use super::spread::{Moved, misplaced, spread};
 use crate::blocks::GroupBlocks;
 use crate::get::{Got, get_of};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
-use crate::proto::names::LocatedBlock;
+use crate::proto::names::{DatanodeInfo, LocatedBlock};
 use crate::repair::{Repaired, RepairedBlock, named, rebuild, repair_group};
 use crate::verify::{Verified, verify_group};
 use crate::{Agents, Group, HdfsError, NameNode};
@@ -165,7 +165,7 @@ async fn report_wrong(namenode: &NameNode, group: &Group) -> Result<(), HdfsErro
         let file = examined.rebuilt.get(&index);
         crate::handover::check_digest(group, index, file).await?;
         let holders = group.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
-        let locations = holders.iter().map(|holder| holder.datanode.clone()).collect();
+        let locations = holders.iter().map(|holder| DatanodeInfo::clone(&holder.datanode)).collect();
         let bad = LocatedBlock { block: group.block(index), locations, ..LocatedBlock::default() };
         namenode.report_bad(bad).await?;
         noted(namenode, group, index).await?;
