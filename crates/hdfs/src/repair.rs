@@ -110,7 +110,7 @@ pub(crate) async fn repair_group(
     let (examined, left_out) = rebuild(now.clone(), &missing).await?;
     for index in missing {
         let Some(file) = examined.rebuilt.get(&index) else { continue };
-        match hand_over(namenode, &now, index, file).await {
+        match hand_over(namenode, &now, index, file, examined.unit_bytes).await {
             Ok(handed_over) => {
                 let block = RepairedBlock {
                     path: now.path.clone(),

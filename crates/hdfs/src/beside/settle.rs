@@ -23,7 +23,7 @@ use super::members::{Member, Staged};
 use super::memory::{Memory, Work};
 use super::rebuild::conduct;
 use super::{Block, Event, Shared};
-use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
+use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh, unit_bytes};
 use crate::proto::names::{DatanodeInfo, LocatedBlock};
 use crate::store::HandOver;
 use crate::token::write_token;
@@ -234,7 +234,8 @@ async fn hand_over(
         Some(keys) => Some(write_token(&keys.current, shared.namenode.user(), &group.block(index))?),
         None => None,
     };
-    let order = HandOver { pool: group.pool.clone(), datanode: member.datanode.clone(), token };
+    let unit_bytes = Some(unit_bytes(&shared.namenode, group).await? as u32);
+    let order = HandOver { pool: group.pool.clone(), datanode: member.datanode.clone(), token, unit_bytes };
     let view = group.view(NodeId::CLIENT, |_| false);
     let plan = kintsu_plan::settle(&view, index, staged.node)?;
     let mut expect = vec![None; usize::from(index.0) + 1];

@@ -267,8 +267,11 @@ pub struct ServerDefaults {
     pub defaults: Defaults,
 }
 
+/// `unit_bytes`: under one checksum, in what clients write that are set to nothing else.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Defaults {
+    #[prost(uint32, optional, tag = "2")]
+    pub unit_bytes: Option<u32>,
     #[prost(bool, optional, tag = "6")]
     pub encrypted_transfer: Option<bool>,
 }

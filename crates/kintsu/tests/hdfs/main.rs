@@ -12,6 +12,7 @@ mod encoded;
 mod files;
 mod hazards;
 mod objects;
+mod odd;
 mod pipelined;
 mod racks;
 mod reported;
