@@ -195,7 +195,7 @@ pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<Stri
 }
 
 /// Another internal block of a group, and what permits reading it.
-type Mate = (BlockIndex, ExtendedBlock, Option<Token>);
+pub(crate) type Mate = (BlockIndex, ExtendedBlock, Option<Token>);
 
 /// Refuses a DataNode that has another internal block of the group, or does not say that it has none. A DataNode that comes back
 /// is live before the NameNode knows its blocks; of two of a group on one DataNode it would see only one. This call blocks.
@@ -215,7 +215,7 @@ fn alone(datanode: SocketAddr, mates: Vec<Mate>) -> Result<(), HdfsError> {
 }
 
 /// These internal blocks of the group, and what permits reading them.
-fn mates(
+pub(crate) fn mates(
     namenode: &NameNode,
     key: Option<&BlockKey>,
     group: &Group,

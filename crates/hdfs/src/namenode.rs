@@ -104,6 +104,17 @@ impl NameNode {
         self.datanodes(3).await
     }
 
+    /// Those in maintenance, or on their way there, alive or not.
+    ///
+    /// # Errors
+    /// As [`NameNode::live_datanodes`].
+    pub(crate) async fn in_maintenance(&self) -> Result<Vec<DatanodeInfo>, HdfsError> {
+        let mut found = self.datanodes(5).await?;
+        found.append(&mut self.datanodes(6).await?);
+        found.retain(DatanodeInfo::in_maintenance);
+        Ok(found)
+    }
+
     async fn datanodes(&self, kind: i32) -> Result<Vec<DatanodeInfo>, HdfsError> {
         let found: Datanodes =
             self.call(CLIENT, "getDatanodeReport", "list DataNodes", &AskDatanodes { kind }).await?;

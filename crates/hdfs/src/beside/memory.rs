@@ -10,6 +10,7 @@ use super::crowded::Crowd;
 use super::members::{AllStaged, Staged};
 use crate::Group;
 use crate::group::INDEX_BITS;
+use crate::maintenance::Resting;
 use crate::proto::names::DatanodeInfo;
 use crate::vigil::{Gone, address, there};
 
@@ -31,6 +32,8 @@ pub(super) struct Memory {
     /// The DataNodes that are gone, with the reason.
     pub gone: Gone,
     pub live: Vec<DatanodeInfo>,
+    /// What rests on DataNodes in maintenance.
+    pub maintenance: Resting,
     /// All groups as of the last scan.
     pub groups: BTreeMap<u64, Group>,
     /// The groups of blocks whose names on agents do not tell: those of objects.
@@ -101,14 +104,26 @@ impl Memory {
             blocks.map(|index| (group.on_agents(index), group.id)).collect::<Vec<_>>()
         };
         self.by_block = of_objects.flat_map(names).collect();
+        groups.values().for_each(|group| self.remember_places(group));
+        self.maintenance.keep(&groups);
         (self.groups, self.scanned) = (groups, true);
         self.forget();
     }
 
     /// A group is so now.
     pub fn renew(&mut self, group: Group) {
+        self.remember_places(&group);
         self.groups.insert(group.id, group);
         self.forget_damage();
+    }
+
+    /// Remembers where blocks were that are not listed any more.
+    fn remember_places(&mut self, now: &Group) {
+        let Self { groups, damaged, maintenance, .. } = self;
+        let is_damaged = |index, node: &str| {
+            damaged.get(&block(now.id, index)).is_some_and(|copies| copies.contains_key(node))
+        };
+        maintenance.renew(groups.get(&now.id), now, is_damaged);
     }
 
     /// The group of a block on an agent.
@@ -314,8 +329,14 @@ impl Memory {
     }
 
     /// The indices of a group that no DataNode has like that.
-    pub fn lost(&self, group: &Group) -> Vec<BlockIndex> {
+    pub fn absent(&self, group: &Group) -> Vec<BlockIndex> {
         group.expected().filter(|index| self.holder(group, *index).is_none()).collect()
+    }
+
+    /// Those of them that do not rest on DataNodes in maintenance either.
+    pub fn lost(&self, group: &Group) -> Vec<BlockIndex> {
+        let is_damaged = |index, node: &str| self.damage(group.id, index, node).is_some();
+        self.maintenance.lost(group, self.absent(group), is_damaged)
     }
 
     /// Whether that proved this staged block, if it was compared with all of these blocks of its group.
@@ -382,6 +403,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::group::tests::{datanode, held};
+    use crate::vigil::Sight;
 
     /// As if so much time had passed.
     pub(crate) fn later(memory: &mut Memory, by: Duration) {
@@ -435,6 +457,29 @@ pub(super) mod tests {
         memory.damaged(group.id, index, on);
         memory.list(BTreeMap::new());
         assert!(memory.lost(&group).is_empty(), "its file was deleted");
+    }
+
+    #[test]
+    fn what_rests_on_a_datanode_in_maintenance_is_absent_and_not_lost() {
+        let (mut memory, group, (index, on)) = (Memory::default(), group_of(&[]), DAMAGED);
+        let mut unlisted = group.clone();
+        unlisted.holders.remove(&index);
+        let maintenance = vec![datanode(([10, 0, 0, 1], 3).into())];
+        memory.maintenance.now(&Sight { maintenance, ..Sight::default() });
+        for by_scan in [false, true] {
+            memory.list([(group.id, group.clone())].into());
+            match by_scan {
+                true => memory.list([(group.id, unlisted.clone())].into()),
+                false => memory.renew(unlisted.clone()),
+            }
+            assert_eq!((memory.absent(&unlisted), memory.lost(&unlisted)), (vec![index], vec![]));
+        }
+        // Its copy is damaged, and the NameNode knows.
+        memory.renew(group.clone());
+        memory.damaged(group.id, index, on);
+        assert_eq!(memory.lost(&group), [index]);
+        memory.renew(unlisted.clone());
+        assert_eq!(memory.lost(&unlisted), [index]);
     }
 
     #[test]

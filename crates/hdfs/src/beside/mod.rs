@@ -1,7 +1,7 @@
 //! A coordinator beside an HDFS: sees losses early, has agents beside the DataNodes rebuild lost internal blocks along
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
-//! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
+//! In the order of a repair: `vigil` (what is lost), `resting` (what is not, because its DataNode is in maintenance), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
 //! requestor), `compare` (with the rest of its group), `settle` (hand-over), `crowded` (when HDFS rebuilt beside it). `damage` is
 //! what agents find on disks when they read for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
 //! comes from the NameNode and the disks, what is staged from the agents, so a restart loses nothing. `readers` tells who reads
@@ -14,6 +14,7 @@ mod members;
 mod memory;
 mod readers;
 mod rebuild;
+mod resting;
 mod scene;
 mod settle;
 mod unlisted;
@@ -335,10 +336,15 @@ async fn watch(shared: Arc<Shared>, notes: Vec<String>) {
 
 /// Finds out which DataNodes are gone.
 async fn look(shared: &Arc<Shared>, vigil: &mut Vigil) -> Result<(), HdfsError> {
-    let Sight { live, gone, left, back } = vigil.look(&shared.namenode).await?;
+    let sight = vigil.look(&shared.namenode).await?;
+    shared.memory().maintenance.now(&sight);
+    let Sight { live, gone, left, back, notes, .. } = sight;
     {
         let mut memory = shared.memory();
         (memory.live, memory.gone) = (live, gone);
+    }
+    for text in notes {
+        shared.tell(Event::Note { text }).await;
     }
     for (datanode, why) in left {
         shared.tell(Event::Gone { datanode, why }).await;

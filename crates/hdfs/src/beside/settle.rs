@@ -22,6 +22,7 @@ use super::damage::look_again;
 use super::members::{Member, Staged};
 use super::memory::{Memory, Work};
 use super::rebuild::conduct;
+use super::resting::is_lost;
 use super::{Block, Event, Shared};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh, unit_bytes};
 use crate::proto::names::{DatanodeInfo, LocatedBlock};
@@ -153,7 +154,7 @@ async fn judge(
     // What cannot be rebuilt from the others is not dropped.
     let (again, unfit) = {
         let memory = shared.memory();
-        let again = now.policy.code.recoverable(&memory.lost(&now));
+        let again = now.policy.code.recoverable(&memory.absent(&now));
         (again, unfit(&now, &member.datanode, &memory.live, &memory.gone, again))
     };
     match unfit {
@@ -168,7 +169,7 @@ async fn judge(
         }
         return Ok(Verdict::Wait);
     }
-    if shared.namenode.safe_mode().await? {
+    if !is_lost(shared, &now, index).await? || shared.namenode.safe_mode().await? {
         return Ok(Verdict::Wait);
     }
     Ok(match hand_over(shared, &now, index, staged, member).await? {
@@ -218,6 +219,8 @@ fn to_tell(
     let holders = group.holders.get(&index).into_iter().flatten();
     let datanodes: Vec<DatanodeInfo> = holders.map(|holder| DatanodeInfo::clone(&holder.datanode)).collect();
     let silent = |node: &DatanodeInfo| report_after.is_some_and(|after| unheard(&memory.live, node, after));
+    // One on its way into maintenance may be silent.
+    let silent = |node: &DatanodeInfo| silent(node) && memory.maintenance.at(group, index).is_none();
     let bad = |node: &DatanodeInfo| memory.to_tell(group.id, index, &address(node)) || silent(node);
     if datanodes.iter().all(bad) { datanodes } else { Vec::new() }
 }

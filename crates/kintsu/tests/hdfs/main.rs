@@ -11,6 +11,7 @@ mod daemons;
 mod encoded;
 mod files;
 mod hazards;
+mod maintenance;
 mod objects;
 mod odd;
 mod pipelined;
