@@ -27,7 +27,7 @@ summary() {
     # The results of test programs, on standard output, are in the order in which cargo says that they run.
     awk 'FNR == NR { if (/^ *(Running|Doc-tests) /) { n++; if (/ tests\/hdfs\/main\.rs /) hdfs = n }; next }
         /^test result: / && ++m == hdfs { sub(/.*finished in /, ""); print "\nbeside a real HDFS: " $0 ", of 480 s at most" }' "$said" "$results"
-    printf '\nnot run by this command:\n  beside a real HDFS what takes minutes (hazards of hand-overs, of waiting blocks, of other copies and of blocks that HDFS brings late, reported losses, racks, the codec jar), the other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
+    printf '\nnot run by this command:\n  beside a real HDFS what takes minutes (hazards of hand-overs, of waiting blocks, of other copies and of blocks that HDFS brings late, reported losses, maintenance, odd files, racks, the codec jar), the other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
     rm -rf "$said" "$results" "$wheels"
     exit "$status"
 }

@@ -5,8 +5,10 @@
 #   ORDERS=coordinator scripts/upgrade.sh    only one of the orders `agents` and `coordinator`: who goes first
 #
 # The earlier program is built from git once (some minutes) and kept in target/upgrade/COMMIT. This release's is KINTSU_BIN, or that
-# of a debug build. After each step: every object is read, also without another node, one is written, and all blocks are verified.
-# At the end a node is lost for good and repaired. The first thing that is not as it should be ends the script.
+# of a debug build. After each step: every object is read, also without another node, some are written (a large one, a small one alone,
+# and small ones that share a stripe, if the program that stores them knows packs), and all blocks are verified. At the end the small
+# objects are gathered (`kintsu repack`), and a node is lost for good and repaired. The first thing that is not as it should be ends the
+# script.
 set -euo pipefail
 repository=$(realpath "$(dirname "$0")/..")
 commit=${1:-069b7cc}
@@ -105,6 +107,33 @@ store() {
     echo "$1" >>"$folder/names"
 }
 
+# Stores a folder of small objects, which share a stripe. Programs before version 13 of the protocol do not know that.
+store_packed() {
+    [ "$protocol" -ge 13 ] || [ "${programs[coordinator]}" = "$new" ] || return 0
+    local files=$folder/packed i
+    rm -rf "$files"
+    mkdir "$files"
+    for i in $(seq 6); do
+        head -c $((i * 700)) /dev/urandom >"$files/$i"
+        cp "$files/$i" "$folder/objects/$1_$i"
+    done
+    client put "$files" "$1" --code rs:n=6,k=4 >"$folder/said" 2>&1 || fail "storing $1: $(cat "$folder/said")"
+    for i in $(seq 6); do echo "$1/$i" >>"$folder/names"; done
+}
+
+# Small objects that lie alone become packs.
+repack() {
+    sleep 1
+    client --json repack --older-than 1s --least 2 >"$folder/said" 2>&1 || fail "repack: $(cat "$folder/said")"
+    python3 -c "
+import json, sys
+moved = json.load(open(sys.argv[1]))
+assert moved['objects'] > 0 and not moved['failed'], moved
+print('   gathered:', moved['objects'], 'small objects of', moved['stripes_freed'], 'stripes in', moved['packs'], 'packs')" "$folder/said" ||
+        fail "repack: $(cat "$folder/said")"
+    read_all repacked
+}
+
 # A volume is written and read where that is allowed, and refused in words where an older agent would misunderstand it.
 try_volume() {
     local said=$folder/said older="" node
@@ -141,6 +170,8 @@ check() {
     until_true all_alive
     read_all "$1"
     store "during-$step" rs:n=6,k=4 300000
+    store "alone-$step" rs:n=6,k=4 1000
+    store_packed "packed-$step"
     # Without a node whose turn is another time.
     local without=$(((step + 3) % nodes))
     end "$without" KILL
@@ -191,6 +222,7 @@ play() {
     for node in $(seq 0 $((nodes - 1))); do
         is "$node" protocol "$(of_node 0 protocol)" || fail "node $node: expected the newest protocol, got $(of_node "$node" protocol)"
     done
+    repack
     end 2 KILL
     rm -rf "$folder/agent2"
     until_true is 2 state dead

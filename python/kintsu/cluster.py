@@ -31,12 +31,22 @@ Report = dict[str, Any]
 class Cluster:
     """A client of the coordinator at ``endpoint``. Calls block, let other threads go on, and end on Ctrl-C.
 
+    A cluster in TLS needs ``tls``: a folder with ``ca.pem``, ``cert.pem`` and ``key.pem``, as ``kintsu ca issue``
+    makes it and the command line's ``--tls`` takes it. The certificate says what may be done: objects need a client
+    or an operator, all else an operator. A cluster with a token needs ``token``.
+
     Reports are dicts with the keys of the command line's ``--json`` output.
     """
 
-    def __init__(self, endpoint: str = DEFAULT_ENDPOINT, token: str | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str = DEFAULT_ENDPOINT,
+        token: str | None = None,
+        *,
+        tls: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.endpoint = endpoint
-        self._native = _kintsu.Cluster(endpoint, token)
+        self._native = _kintsu.Cluster(endpoint, token, None if tls is None else os.fspath(tls))
 
     def put(
         self,

@@ -8,6 +8,7 @@ use kintsu_client::{Client, ClientError, FileSource, GetReport, Jobs, Options, P
 use kintsu_code::Definition;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
+use kintsu_wire::Tls;
 use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeAction, RepairTarget};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -62,13 +63,19 @@ impl Source {
 #[pymethods]
 impl Cluster {
     #[new]
-    fn new(py: Python<'_>, endpoint: &str, token: Option<String>) -> PyResult<Self> {
+    #[pyo3(signature = (endpoint, token, tls))]
+    fn new(py: Python<'_>, endpoint: &str, token: Option<String>, tls: Option<PathBuf>) -> PyResult<Self> {
+        let open = |dir: PathBuf| {
+            let expected = "a folder with ca.pem, cert.pem and key.pem, as `kintsu ca issue` makes it";
+            Tls::open(&dir).map_err(|error| invalid("tls", expected, error))
+        };
+        let tls = tls.map(open).transpose()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .thread_name("kintsu")
             .build()
             .map_err(|e| cluster(format!("the client's threads could not be started: {e}")))?;
-        let options = Options { token, ..Options::default() };
+        let options = Options { token, tls, ..Options::default() };
         let client = wait(py, &runtime, Client::connect(endpoint, options))?;
         Ok(Self { client, runtime })
     }

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from miser import Miser
@@ -112,6 +113,65 @@ def test_the_cluster_is_asked(cluster):
         cluster.repair(method="magic")
     with pytest.raises(kintsu.InvalidError, match="a node, a name, or neither"):
         cluster.repair(node=1, name="film")
+
+
+@pytest.fixture(scope="module")
+def secure(cluster, tmp_path_factory):
+    """Three agents and their coordinator in TLS, each with its own certificate; yields their folder and the address."""
+    del cluster  # It says whether there is a program at all.
+    folder = tmp_path_factory.mktemp("secure")
+    program = os.environ["KINTSU_BIN"]
+    subprocess.run([program, "ca", "init", folder / "ca"], check=True, capture_output=True)
+    for role in ["coordinator", "agent/0", "agent/1", "agent/2", "client/alice", "operator/carol"]:
+        out = folder / role.replace("/", "-")
+        issue = [program, "ca", "issue", folder / "ca", "--role", role, "--out", out]
+        subprocess.run(issue, check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    coordinator = ["coordinator", "--dir", folder / "metadata", "--listen", endpoint, "--tls", folder / "coordinator"]
+    agents = [
+        ["agent", "--dir", folder / f"disk{i}", "--rack", str(i), "--tls", folder / f"agent-{i}"] for i in range(3)
+    ]
+    agents = [[*agent, "--coordinator", endpoint] for agent in agents]
+    started = []
+    try:
+        for arguments in [coordinator, *agents]:
+            with (folder / "log").open("ab") as log:
+                started.append(subprocess.Popen([program, *arguments], stdout=log, stderr=log))
+        carol = kintsu.Cluster(endpoint, tls=folder / "operator-carol")
+        until = time.monotonic() + 60
+        while True:
+            try:
+                if carol.status()["alive"] == 3:
+                    break
+            except kintsu.UnreachableError:
+                pass
+            assert time.monotonic() < until, (folder / "log").read_text()
+            time.sleep(0.1)
+        yield folder, endpoint
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(20)
+
+
+def test_a_cluster_in_tls_is_for_those_with_a_certificate(secure):
+    folder, endpoint = secure
+    alice = kintsu.Cluster(endpoint, tls=str(folder / "client-alice"))
+    alice.put(DATA, "film", code="rs:n=3,k=2")
+    assert alice.get("film") == DATA and alice.get("film", range(5, 9)) == DATA[5:9]
+    with pytest.raises(kintsu.KintsuError, match="expected an operator, got client/alice"):
+        alice.nodes()
+    carol = kintsu.Cluster(endpoint, tls=folder / "operator-carol")
+    assert len(carol.nodes()) == 3
+    with pytest.raises(kintsu.UnreachableError, match="does only one side speak TLS"):
+        kintsu.Cluster(endpoint).get("film")
+
+
+def test_a_folder_without_a_certificate_is_said(tmp_path):
+    with pytest.raises(kintsu.InvalidError, match="invalid tls: expected a folder with ca.pem, cert.pem and key.pem"):
+        kintsu.Cluster(tls=tmp_path)
 
 
 def test_nobody_there_is_said_at_once():

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::counters::Interface;
 use crate::deletes::Deletes;
 use crate::identity::{FolderClaim, Identity};
+use crate::room::Room;
 use crate::service::Service;
 use crate::tickets::Inspector;
 use crate::tombstones::Tombstones;
@@ -122,6 +123,8 @@ pub struct Shared {
     pub foreground: Arc<Carried>,
     /// Makes background runs wait for those of users.
     pub give_way: Arc<GiveWay>,
+    /// Memory for the runs of users.
+    pub room: Room,
     /// Appends to the log that are under way.
     pub flights: Flights,
     /// The agents that replicas of updates go to.
@@ -254,6 +257,7 @@ impl Agent {
             background: Arc::new(Carried::in_background(give_way.clone())),
             foreground: Arc::new(Carried::by_users(give_way.clone())),
             give_way,
+            room: Room::default(),
             flights: Flights::default(),
             peers: Conductor::new(credentials.clone()),
             started: Instant::now(),

@@ -13,6 +13,7 @@ mod deletes;
 mod error;
 mod identity;
 mod membership;
+mod room;
 mod rot;
 mod service;
 mod tickets;

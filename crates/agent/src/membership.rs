@@ -146,6 +146,7 @@ async fn try_register(
         let told = registered.tickets.as_ref().map(|(key, now)| (&key[..], *now));
         let told = told.map(|told| Inspector::told(registered.cluster, told, inspector.as_ref()));
         *inspector = told.transpose().map_err(|error| Failure::Own(error.into()))?;
+        demand_of_agents(inspector.as_mut(), registered.agents_too);
     }
     let (node, cluster) = (Some(registered.node), Some(registered.cluster));
     record(shared, move |own| Identity { node, cluster, ..own }).await.map_err(Failure::Own)?;
@@ -155,6 +156,13 @@ async fn try_register(
         record(shared, move |own| Identity { seen, ..own }).await.map_err(Failure::Own)?;
     }
     Ok(registered)
+}
+
+/// If the coordinator says so, agents need tickets too from now on.
+fn demand_of_agents(inspector: Option<&mut Inspector>, agents_too: bool) {
+    if let Some(inspector) = inspector.filter(|_| agents_too) {
+        inspector.demand_of_agents();
+    }
 }
 
 /// Reports all blocks to the coordinator, page by page.
@@ -286,6 +294,10 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
                 complained = None;
                 heard = Instant::now();
                 shared.give_way.limit(reply.repair_rate.map_or(0, NonZeroU64::get));
+                demand_of_agents(
+                    shared.inspector.lock().unwrap_or_else(PoisonError::into_inner).as_mut(),
+                    reply.agents_too,
+                );
                 if reply.seen.is_some() && remembered.elapsed() >= REMEMBER_EVERY {
                     remembered = Instant::now();
                     // A failure is retried with a later heartbeat.

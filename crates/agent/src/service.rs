@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::agent::Shared;
+use crate::room::Held;
 use crate::{aside, copies, rot, tickets, updates};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -104,8 +105,12 @@ impl Agent for Service {
         let peer = caller(&request, USERS, "run")?;
         let node = self.node()?;
         let frames = FrameVersion::of_protocol(Spoken::of(request.extensions()).now);
-        let RunPrograms { programs, background, enclosed, tickets, encloses } = request.into_inner();
-        check(&programs, node)?;
+        let request = request.into_inner();
+        check(&request.programs, node)?;
+        let permitted = tickets::check_programs(&peer, self.shared.inspector().as_ref(), &request);
+        audit::checked(&peer, "run", permitted)?;
+        let needs = tickets::room(&peer, &request);
+        let RunPrograms { programs, background, enclosed, encloses, .. } = request;
         let enclosed = match (encloses, enclosed.len()) {
             (false, _) => Enclosed::with(enclosed),
             (true, 0) => Enclosed::answering(&programs).map_err(|expected| {
@@ -117,11 +122,13 @@ impl Agent for Service {
                 )));
             }
         };
-        let permitted = tickets::check_programs(&peer, self.shared.inspector().as_ref(), &programs, &tickets);
-        audit::checked(&peer, "run", permitted)?;
+        let held = match needs {
+            Some(bytes) => Some(self.shared.room.take(bytes).await?),
+            None => None,
+        };
         let (events, mut stream) = mpsc::channel(16);
         let by = peer.badge;
-        let work = Work { node, programs, by, background, enclosed, frames, local: self.local()? };
+        let work = Work { node, programs, by, background, enclosed, frames, local: self.local()?, held };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
         let threads = match background {
             true => kintsu_wire::ambient::background(self.shared.give_way.users_work()),
@@ -273,9 +280,7 @@ impl Agent for Service {
     async fn append_updates(&self, request: Request<AppendUpdates>) -> Result<Response<Appended>, Status> {
         let (peer, append) = (caller(&request, WRITERS, "append_updates")?, request.get_ref());
         self.node()?;
-        let blocks = append.updates.iter().map(|update| update.block);
-        let permitted =
-            tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, true, &append.tickets);
+        let permitted = tickets::check_append(&peer, self.shared.inspector().as_ref(), append);
         audit::checked(&peer, "append_updates", permitted)?;
         updates::append(&self.shared, request).await.map(Response::new)
     }
@@ -301,6 +306,8 @@ impl Agent for Service {
     ) -> Result<Response<FrozenUpdates>, Status> {
         let peer = caller(&request, PEERS, "freeze_updates")?;
         self.node()?;
+        let permitted = tickets::check_freeze(&peer, self.shared.inspector().as_ref(), request.get_ref());
+        audit::checked(&peer, "freeze_updates", permitted)?;
         let about = audit::about(|| listed(request.get_ref().blocks.iter().copied()));
         let done = updates::freeze(&self.shared, request).await;
         audit::noted(&peer, "freeze_updates", about, done).map(Response::new)
@@ -318,8 +325,7 @@ impl Agent for Service {
     async fn read_updates(&self, request: Request<ReadUpdates>) -> Result<Response<UpdatedBytes>, Status> {
         let (peer, read) = (caller(&request, USERS, "read_updates")?, request.get_ref());
         self.node()?;
-        let (blocks, shown) = (std::iter::once(read.of.block), read.ticket.as_slice());
-        let permitted = tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, false, shown);
+        let permitted = tickets::check_read(&peer, self.shared.inspector().as_ref(), read);
         audit::checked(&peer, "read_updates", permitted)?;
         updates::read(&self.shared, request).await.map(Response::new)
     }
@@ -395,6 +401,8 @@ struct Work {
     /// How slices are written, so that all nodes of the run understand them.
     frames: FrameVersion,
     local: Arc<StoreLocal>,
+    /// Its part of the room for runs of users.
+    held: Option<Held>,
 }
 
 /// Runs the programs of one job to their end, and reports. When the caller is gone, they are aborted.
@@ -435,6 +443,7 @@ async fn conduct(
             }
         }
     };
+    drop(work.held);
     shared.running.fetch_sub(1, Ordering::Relaxed);
     shared.jobs().remove(&running);
     let fault = outcome.fault.clone();

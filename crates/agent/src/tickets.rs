@@ -1,17 +1,20 @@
-//! Checks that clients and operators touch only blocks for which the coordinator gave them tickets.
+//! Checks that nobody touches blocks for which the coordinator gave no tickets.
 //!
-//! Others need none: a coordinator decides itself, an agent passes on what it was told, and without TLS nobody knows who
-//! calls.
+//! The coordinator needs none: it decides itself. An agent shows those that it was given to hand on, as soon as the coordinator says
+//! that everybody gives some; until then it passes on replicas without. Without TLS nobody knows who calls.
 
 use std::collections::BTreeSet;
 
 use kintsu_dag::{BlockId, BlockIndex, Sink, Task};
 use kintsu_plan::Program;
+use kintsu_wire::message::{AppendUpdates, FreezeUpdates, ReadUpdates, RunPrograms};
 use kintsu_wire::ticket::{Access, NodeKey, Ticket};
 use kintsu_wire::tls::Wanted;
 use kintsu_wire::{ClusterId, Peer, WireError, ticket};
 use tokio::time::Instant;
 use tonic::Status;
+
+use crate::room::MOST_BYTES;
 
 /// What this node checks tickets with.
 #[derive(Debug, Clone)]
@@ -21,6 +24,8 @@ pub struct Inspector {
     former: Option<NodeKey>,
     /// The coordinator's time, and when it came.
     told: (u64, Instant),
+    /// Whether agents need tickets too.
+    agents_too: bool,
 }
 
 impl Inspector {
@@ -38,7 +43,18 @@ impl Inspector {
             Some(before) if before.key == key => before.former.clone(),
             other => other.map(|before| before.key.clone()),
         };
-        Ok(Self { key, former, told: (now, Instant::now()) })
+        let agents_too = before.is_some_and(|before| before.agents_too);
+        Ok(Self { key, former, told: (now, Instant::now()), agents_too })
+    }
+
+    /// From now on agents need tickets too. It stays so: whoever says otherwise later wants to do without.
+    pub fn demand_of_agents(&mut self) {
+        self.agents_too = true;
+    }
+
+    /// Whether this caller may pass on replicas without tickets.
+    fn excuses(&self, peer: &Peer) -> bool {
+        !self.agents_too && is(peer, Wanted::AnyAgent)
     }
 
     fn now(&self) -> u64 {
@@ -82,28 +98,30 @@ impl Inspector {
     }
 }
 
-/// Who inspects the tickets of `peer`; nobody if it is one of those who need none. An agent that has no key refuses.
+fn is(peer: &Peer, wanted: Wanted) -> bool {
+    peer.badge.as_ref().is_some_and(|badge| badge.is(wanted))
+}
+
+fn denied<T>(expected: &str, got: &str) -> Result<T, Status> {
+    Err(Status::permission_denied(format!("expected {expected}, got {got}")))
+}
+
+/// Who inspects the tickets of `peer`; nobody if it is the coordinator, or if nobody knows who it is. An agent that has no key
+/// refuses.
 ///
 /// # Errors
 /// `PermissionDenied` if the coordinator issues no tickets.
-fn inspector<'a>(
-    peer: &Peer,
-    excused: &[Wanted],
-    inspector: Option<&'a Inspector>,
-) -> Result<Option<&'a Inspector>, Status> {
+fn inspector<'a>(peer: &Peer, by: Option<&'a Inspector>) -> Result<Option<&'a Inspector>, Status> {
     let Some(badge) = &peer.badge else { return Ok(None) };
-    if excused.iter().any(|excused| badge.is(*excused)) {
+    if badge.is(Wanted::Coordinator) {
         return Ok(None);
     }
-    inspector.map(Some).ok_or_else(|| {
+    by.map(Some).ok_or_else(|| {
         Status::permission_denied(format!(
             "expected a coordinator that issues tickets (it needs --tls too), got none; refused {badge}"
         ))
     })
 }
-
-/// Most bytes that the programs of a user's run may hold at once: their slices, if none is given back before the step's end.
-const MOST_BYTES: u64 = 1 << 30;
 
 /// The bytes of all slices of one step.
 fn step_bytes(program: &Program) -> u64 {
@@ -117,20 +135,23 @@ fn step_bytes(program: &Program) -> u64 {
     slices.saturating_mul(slice)
 }
 
+/// The bytes for which a run of `peer` needs room: those of the slices of its steps, and of the streams that came with it. `None` for
+/// the coordinator, and for what calls itself background work where nobody knows who calls.
+pub fn room(peer: &Peer, run: &RunPrograms) -> Option<u64> {
+    let needs = if peer.badge.is_some() { !is(peer, Wanted::Coordinator) } else { !run.background };
+    let enclosed = run.enclosed.iter().map(|stream| stream.frames.len() as u64);
+    needs.then(|| run.programs.iter().map(step_bytes).chain(enclosed).fold(0, u64::saturating_add))
+}
+
 /// Checks the tickets for the blocks that programs read or write, and what the programs of a user ask for.
 ///
 /// # Errors
 /// `PermissionDenied`: a ticket is missing, forged, for something else or too old; an update in place. `ResourceExhausted`: more
-/// memory than a user's run may have.
-pub fn check_programs(
-    peer: &Peer,
-    by: Option<&Inspector>,
-    programs: &[Program],
-    shown: &[Ticket],
-) -> Result<(), Status> {
-    let Some(by) = inspector(peer, &[Wanted::Coordinator], by)? else { return Ok(()) };
-    let bytes = programs.iter().map(step_bytes).fold(0, u64::saturating_add);
-    if bytes > MOST_BYTES {
+/// memory than users' runs may have.
+pub fn check_programs(peer: &Peer, by: Option<&Inspector>, run: &RunPrograms) -> Result<(), Status> {
+    let Some(by) = inspector(peer, by)? else { return Ok(()) };
+    let RunPrograms { programs, tickets: shown, .. } = run;
+    if let Some(bytes) = room(peer, run).filter(|bytes| *bytes > MOST_BYTES) {
         return Err(Status::resource_exhausted(format!(
             "expected a run whose steps have at most {MOST_BYTES} bytes, got {bytes}"
         )));
@@ -163,30 +184,67 @@ pub fn check_programs(
     Ok(())
 }
 
-/// Checks the tickets for blocks whose updates are logged, or read if not `writes`.
+/// Checks who logs updates: each block needs a ticket. Only the coordinator logs under an epoch that was not fenced here, and an agent
+/// only keeps replicas in step with another one.
 ///
 /// # Errors
-/// As [`check_programs`].
-pub fn check_logs(
-    peer: &Peer,
-    by: Option<&Inspector>,
-    blocks: impl Iterator<Item = BlockId>,
-    writes: bool,
-    shown: &[Ticket],
-) -> Result<(), Status> {
-    let Some(by) = inspector(peer, &[Wanted::Coordinator, Wanted::AnyAgent], by)? else { return Ok(()) };
-    let wanted: &[Access] = if writes { &[Access::Log] } else { &[Access::ReadLog, Access::Log] };
-    for block in blocks {
-        by.inspect(block, None, wanted, shown)?;
+/// `PermissionDenied`.
+pub fn check_append(peer: &Peer, by: Option<&Inspector>, append: &AppendUpdates) -> Result<(), Status> {
+    let Some(by) = inspector(peer, by)? else { return Ok(()) };
+    if !append.fenced {
+        return denied(
+            "updates under an epoch that was fenced here",
+            "some that only the coordinator may log",
+        );
+    }
+    if !is(peer, Wanted::User) && (!append.replica || !append.forward.is_empty()) {
+        return denied("replicas from an agent, for this node alone", "others");
+    }
+    if by.excuses(peer) {
+        return Ok(());
+    }
+    let mut last = None;
+    for update in &append.updates {
+        // Mostly all are of one block.
+        if last.replace(update.block) != Some(update.block) {
+            by.inspect(update.block, None, &[Access::Log], &append.tickets)?;
+        }
     }
     Ok(())
 }
 
+/// Checks who fixes what a commit takes. An agent, whose home does so for the coordinator, may fix replicas alone.
+///
+/// # Errors
+/// `PermissionDenied`.
+pub fn check_freeze(peer: &Peer, by: Option<&Inspector>, freeze: &FreezeUpdates) -> Result<(), Status> {
+    let Some(by) = inspector(peer, by)? else { return Ok(()) };
+    if !freeze.replica || freeze.replicas.iter().any(|at| !at.is_empty()) {
+        return denied("replicas from an agent, of this node alone", "others");
+    }
+    if by.excuses(peer) {
+        return Ok(());
+    }
+    freeze.blocks.iter().try_for_each(|block| by.inspect(*block, None, &[Access::Freeze], &freeze.tickets))
+}
+
+/// Checks who reads what is logged for a block.
+///
+/// # Errors
+/// `PermissionDenied`.
+pub fn check_read(peer: &Peer, by: Option<&Inspector>, read: &ReadUpdates) -> Result<(), Status> {
+    let Some(by) = inspector(peer, by)? else { return Ok(()) };
+    by.inspect(read.of.block, None, &[Access::ReadLog, Access::Log], read.ticket.as_slice())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::sync::Arc;
 
+    use bytes::Bytes;
     use kintsu_dag::{NodeId, StripeId};
+    use kintsu_wire::message::{LoggedUpdate, UpdatesOf};
     use kintsu_wire::ticket::TicketSecret;
     use kintsu_wire::tls::Badge;
 
@@ -205,39 +263,123 @@ mod tests {
         BlockId { stripe: StripeId(stripe), index: BlockIndex(0) }
     }
 
-    #[tokio::test]
-    async fn logs_are_for_those_with_tickets_in_time() {
+    fn inspector() -> (TicketSecret, Inspector) {
         let secret = TicketSecret::new(CLUSTER, &[7; 32]);
         let inspector = Inspector::told(CLUSTER, (&secret.key_of(NODE), NOW), None).unwrap();
+        (secret, inspector)
+    }
+
+    /// An append of an update of each of these blocks.
+    fn append(blocks: impl IntoIterator<Item = BlockId>, tickets: &[Ticket]) -> AppendUpdates {
+        let update = |block| LoggedUpdate {
+            volume: 1,
+            epoch: 1,
+            block,
+            offset: 0,
+            data: Bytes::new(),
+            zeros: 1,
+            delta_of: None,
+        };
+        let updates = blocks.into_iter().map(update).collect();
+        AppendUpdates { updates, fenced: true, tickets: tickets.to_vec(), ..AppendUpdates::default() }
+    }
+
+    #[tokio::test]
+    async fn logs_are_for_those_with_tickets_in_time() {
+        let (secret, inspector) = inspector();
         let issue = |access, until| secret.issue(NODE, block(1), 0, access, until);
         let check = |role: &str, writes, shown: &[Ticket]| {
-            let blocks = std::iter::once(block(1));
-            check_logs(&peer(role), Some(&inspector), blocks, writes, shown)
-                .map_err(|e| e.message().to_owned())
+            let of = UpdatesOf { block: block(1), replica: false, upto: 0 };
+            let read = ReadUpdates {
+                of,
+                offset: 0,
+                len: 1,
+                epochs: None,
+                folder: None,
+                over: None,
+                plain: false,
+                ticket: shown.first().copied(),
+            };
+            let checked = match writes {
+                true => check_append(&peer(role), Some(&inspector), &append([block(1)], shown)),
+                false => check_read(&peer(role), Some(&inspector), &read),
+            };
+            checked.map_err(|e| e.message().to_owned())
         };
         check("client", true, &[issue(Access::Log, NOW + 9)]).unwrap();
         check("operator", false, &[issue(Access::Log, NOW + 9)]).unwrap();
         check("client", false, &[issue(Access::ReadLog, NOW + 9)]).unwrap();
         check("coordinator", true, &[]).unwrap();
-        check("agent/9", true, &[]).unwrap();
+        assert!(check("agent/9", false, &[]).unwrap_err().contains("got none"));
         let late = check("client", true, &[issue(Access::Log, NOW - 5)]).unwrap_err();
         assert!(late.contains("expired 5 s ago"), "{late}");
-        assert!(
-            check("client", true, &[issue(Access::ReadLog, NOW + 9)]).unwrap_err().contains("others only")
-        );
-        assert!(check("client", true, &[issue(Access::Write, NOW + 9)]).unwrap_err().contains("others only"));
+        for other in [Access::ReadLog, Access::Write, Access::Freeze] {
+            let refused = check("client", true, &[issue(other, NOW + 9)]).unwrap_err();
+            assert!(refused.contains("others only"), "{refused}");
+        }
         assert!(check("client", true, &[]).unwrap_err().contains("got none"));
-        let blocks = std::iter::once(block(1));
-        let refused = check_logs(&peer("client"), None, blocks, true, &[]).unwrap_err();
+        let refused = check_append(&peer("client"), None, &append([block(1)], &[])).unwrap_err();
         assert!(refused.message().contains("that issues tickets"), "{refused:?}");
-        check_logs(&Peer::default(), None, std::iter::once(block(1)), true, &[]).unwrap();
+        check_append(&Peer::default(), None, &append([block(1)], &[])).unwrap();
+        // Each block needs its own.
+        let both = append([block(1), block(2), block(1)], &[issue(Access::Log, NOW + 9)]);
+        let refused = check_append(&peer("client"), Some(&inspector), &both).unwrap_err();
+        assert!(refused.message().contains("expected a ticket to log updates of s2.b0"), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_keeps_replicas_in_step_under_tickets_and_does_nothing_else() {
+        let (secret, mut inspector) = inspector();
+        let issue = |access| secret.issue(NODE, block(1), 0, access, NOW + 9);
+        let (log, fix) = (issue(Access::Log), issue(Access::Freeze));
+        let appends = |tickets: &[Ticket]| AppendUpdates { replica: true, ..append([block(1)], tickets) };
+        let freezes = |tickets: &[Ticket]| FreezeUpdates {
+            blocks: vec![block(1)],
+            replica: true,
+            tickets: tickets.to_vec(),
+            ..FreezeUpdates::default()
+        };
+        let check = |by: &Inspector, append: &AppendUpdates, freeze: &FreezeUpdates| {
+            let agent = peer("agent/9");
+            let said = |checked: Result<(), Status>| checked.map_err(|e| e.message().to_owned());
+            (said(check_append(&agent, Some(by), append)), said(check_freeze(&agent, Some(by), freeze)))
+        };
+        // While somebody is there who gives no tickets.
+        assert_eq!(check(&inspector, &appends(&[]), &freezes(&[])), (Ok(()), Ok(())));
+        inspector.demand_of_agents();
+        // A coordinator that starts again does not change that.
+        let again = Inspector::told(CLUSTER, (&secret.key_of(NODE), NOW), Some(&inspector)).unwrap();
+        for by in [&inspector, &again] {
+            assert_eq!(check(by, &appends(&[log]), &freezes(&[fix])), (Ok(()), Ok(())));
+            for (append, freeze) in [(appends(&[]), freezes(&[])), (appends(&[fix]), freezes(&[log]))] {
+                let (append, freeze) = check(by, &append, &freeze);
+                assert!(append.unwrap_err().contains("expected a ticket to log updates of s1.b0"));
+                assert!(freeze.unwrap_err().contains("expected a ticket to fix the log of s1.b0"));
+            }
+            let elsewhere: SocketAddr = ([127, 0, 0, 1], 1).into();
+            for append in [
+                AppendUpdates { replica: false, ..appends(&[log]) },
+                AppendUpdates { forward: vec![elsewhere], ..appends(&[log]) },
+            ] {
+                assert!(check(by, &append, &freezes(&[])).0.unwrap_err().contains("replicas from an agent"));
+            }
+            for freeze in [
+                FreezeUpdates { replica: false, ..freezes(&[fix]) },
+                FreezeUpdates { replicas: vec![vec![elsewhere]], ..freezes(&[fix]) },
+            ] {
+                assert!(check(by, &appends(&[]), &freeze).1.unwrap_err().contains("replicas from an agent"));
+            }
+        }
+        for role in ["agent/9", "client"] {
+            let unfenced = AppendUpdates { fenced: false, ..appends(&[log]) };
+            let refused = check_append(&peer(role), Some(&inspector), &unfenced).unwrap_err();
+            assert!(refused.message().contains("only the coordinator may log"), "{role}: {refused:?}");
+        }
     }
 
     #[tokio::test]
     async fn the_steps_of_a_user_have_a_bounded_size() {
-        let inspector =
-            Inspector::told(CLUSTER, (&TicketSecret::new(CLUSTER, &[7; 32]).key_of(NODE), NOW), None)
-                .unwrap();
+        let (_, inspector) = inspector();
         let program = |outputs: u32| Program {
             job: kintsu_plan::RunId(1),
             lane: 0,
@@ -256,7 +398,8 @@ mod tests {
             rate: None,
         };
         let check = |role: &str, programs: &[Program]| {
-            check_programs(&peer(role), Some(&inspector), programs, &[]).map_err(|e| e.code())
+            let run = RunPrograms { programs: programs.to_vec(), ..RunPrograms::default() };
+            check_programs(&peer(role), Some(&inspector), &run).map_err(|e| e.code())
         };
         check("client", &[program(8), program(8)]).unwrap();
         for role in ["client", "operator"] {

@@ -21,6 +21,7 @@ use kintsu_wire::message::{
     FrozenUpdates, LoggedUpdate, PendingUpdate, PendingUpdates, PromoteBlocks, PromotedBlocks, ReadUpdates,
     ReleaseUpdates, UpdatedBytes, VolumeEpochs,
 };
+use kintsu_wire::ticket::Ticket;
 use kintsu_wire::version::{DELTAS, Spoken};
 use tokio::sync::RwLock;
 use tonic::{Request, Status};
@@ -74,8 +75,17 @@ impl Flights {
 /// this disk is full; `Unavailable` if they are not durable on another node: then they may be so here.
 pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<Appended, Status> {
     let version = Spoken::of(request.extensions()).now;
-    let AppendUpdates { updates, replica, forward, fenced, send_old, deltas_from, old, tickets: _ } =
-        request.into_inner();
+    let AppendUpdates {
+        updates,
+        replica,
+        forward,
+        fenced,
+        send_old,
+        deltas_from,
+        old,
+        tickets: _,
+        forward_tickets,
+    } = request.into_inner();
     if let Some(stranger) = old.iter().find(|old| !updates.iter().any(|update| update.block == old.block)) {
         let message =
             format!("replaced bytes: expected some of updated blocks, got some of {}", stranger.block);
@@ -103,11 +113,13 @@ pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<
         Some(from) => deltas(shared, &log, &updates, Generation(from)).await,
         None => updates.clone(),
     };
-    let forwarding = futures::future::try_join_all(
-        forward
-            .into_iter()
-            .map(|to| forward_to(shared, to, replicas.clone(), replaced.clone(), fenced, version)),
-    );
+    let forwarding = forward.into_iter().zip(given(forward_tickets)).map(|(to, tickets)| {
+        let (updates, old) = (replicas.clone(), replaced.clone());
+        let replicas =
+            AppendUpdates { updates, replica: true, fenced, old, tickets, ..AppendUpdates::default() };
+        forward_to(shared, to, Spoken::over(replicas, version))
+    });
+    let forwarding = futures::future::try_join_all(forwarding);
     let role = role(replica);
     let (logged, appended_to) = (updates.clone(), log.clone());
     let appending = refused(move || {
@@ -192,17 +204,13 @@ fn gaps(range: &Range<u64>, covered: &[Range<u64>]) -> Vec<Range<u64>> {
     starts.zip(ends).map(|(start, end)| start..end).filter(|gap| gap.start < gap.end).collect()
 }
 
-async fn forward_to(
-    shared: &Shared,
-    to: SocketAddr,
-    updates: Vec<LoggedUpdate>,
-    old: Vec<LoggedUpdate>,
-    fenced: bool,
-    version: u32,
-) -> Result<(), Status> {
+/// The tickets for each of several nodes; none for those beyond.
+fn given(tickets: Vec<Vec<Ticket>>) -> impl Iterator<Item = Vec<Ticket>> {
+    tickets.into_iter().chain(std::iter::repeat_with(Vec::new))
+}
+
+async fn forward_to(shared: &Shared, to: SocketAddr, replicas: Request<AppendUpdates>) -> Result<(), Status> {
     let mut agent = shared.peers.agent(to).map_err(|error| no_replica(to, &error.to_string()))?;
-    let replicas = AppendUpdates { updates, replica: true, fenced, old, ..AppendUpdates::default() };
-    let replicas = Spoken::over(replicas, version);
     match tokio::time::timeout(FORWARD_WITHIN, agent.append_updates(replicas)).await {
         Err(_) => Err(no_replica(to, &format!("no answer within {FORWARD_WITHIN:?}"))),
         Ok(Ok(_)) => Ok(()),
@@ -300,18 +308,25 @@ pub async fn pending(shared: &Shared) -> Result<PendingUpdates, Status> {
 pub async fn freeze(shared: &Shared, request: Request<FreezeUpdates>) -> Result<FrozenUpdates, Status> {
     let version = Spoken::of(request.extensions()).now;
     let log = log(shared).await?;
-    let FreezeUpdates { blocks, replica, replicas, folder, deltas } = request.into_inner();
+    let FreezeUpdates { blocks, replica, replicas, folder, deltas, tickets: _, replica_tickets } =
+        request.into_inner();
     check_log(shared, &log, folder)?;
     let mut frozen = Vec::with_capacity(blocks.len());
-    let kept = replicas.into_iter().chain(std::iter::repeat_with(Vec::new));
+    let kept = replicas.into_iter().chain(std::iter::repeat_with(Vec::new)).zip(given(replica_tickets));
     let over = deltas.into_iter().map(Some).chain(std::iter::repeat(None));
-    for ((block, at), over) in blocks.into_iter().zip(kept).zip(over) {
+    for ((block, (at, tickets)), over) in blocks.into_iter().zip(kept).zip(over) {
         let mut flights = Vec::new();
         for lock in shared.flights.of(std::iter::once(block).filter(|_| !replica)) {
             flights.push(lock.write().await);
         }
         let here = log.freeze(block, role(replica));
-        let at = at.into_iter().map(|to| freeze_at(shared, to, block, over, version));
+        let mut tickets = tickets.into_iter();
+        let at = at.into_iter().map(|to| {
+            let (tickets, deltas) = (tickets.next().into_iter().collect(), over.into_iter().collect());
+            let blocks = vec![block];
+            let freeze = FreezeUpdates { blocks, replica: true, deltas, tickets, ..FreezeUpdates::default() };
+            freeze_at(shared, to, Spoken::over(freeze, version))
+        });
         let asked = futures::future::join_all(at).await;
         // Nothing changes what is fixed.
         drop(flights);
@@ -342,20 +357,16 @@ pub async fn freeze(shared: &Shared, request: Request<FreezeUpdates>) -> Result<
 }
 
 /// Fixes the replicas of a block on another node: up to which record, 0 if it has none, and the digest of the delta; `None` if
-/// it does not answer.
+/// it does not answer, or refuses.
 async fn freeze_at(
     shared: &Shared,
     to: SocketAddr,
-    block: BlockId,
-    over: Option<u32>,
-    version: u32,
+    freeze: Request<FreezeUpdates>,
 ) -> Option<(u64, Option<DigestBytes>)> {
     let mut agent = shared.peers.agent(to).ok()?;
-    let deltas = over.into_iter().collect();
-    let freeze = FreezeUpdates { blocks: vec![block], replica: true, deltas, ..FreezeUpdates::default() };
-    let freeze = Spoken::over(freeze, version);
-    let asked = tokio::time::timeout(FORWARD_WITHIN, agent.freeze_updates(freeze)).await;
-    let frozen = asked.ok()?.ok()?.into_inner().blocks.into_iter().next()?;
+    let asked = tokio::time::timeout(FORWARD_WITHIN, agent.freeze_updates(freeze)).await.ok()?;
+    let refused = |status: &Status| tracing::warn!("replicas at {to} are not fixed: {}", status.message());
+    let frozen = asked.inspect_err(refused).ok()?.into_inner().blocks.into_iter().next()?;
     Some(frozen.map_or((0, None), |frozen| (frozen.upto, frozen.delta)))
 }
 

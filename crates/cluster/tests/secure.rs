@@ -11,16 +11,17 @@ use bytes::Bytes;
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_client::{Client, ClientError, PutOptions, Volume, VolumeAccess};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
-use kintsu_dag::{BlockIndex, NodeId, Sink, Task, Vertex};
-use kintsu_plan::{BlockBinding, Program, RunId, Window};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, Sink, Task, Vertex};
+use kintsu_plan::{BlockBinding, Peer, Program, RunId, Window};
 use kintsu_runtime::Conductor;
 use kintsu_wire::channel::serve;
 use kintsu_wire::message::{
-    CreateVolume, Durability, FaultKind, JobRef, Nothing, ObjectView, RunEvent, RunPrograms,
+    AppendUpdates, CreateVolume, Durability, FaultKind, FreezeUpdates, JobRef, LoggedUpdate, MapVolume,
+    Nothing, ObjectView, OpenVolume, RunEvent, RunPrograms,
 };
 use kintsu_wire::ticket::Ticket;
 use kintsu_wire::tls::{Authority, Issue};
-use kintsu_wire::{ClusterId, Credentials, Tls, connect_agent};
+use kintsu_wire::{ClusterId, Credentials, Tls, connect_agent, connect_coordinator};
 use tempfile::TempDir;
 use tonic::Code;
 use tonic::service::Routes;
@@ -286,6 +287,147 @@ async fn a_client_touches_only_blocks_for_which_it_has_tickets() {
     let mut longer = of_a[0];
     longer.until += 1;
     assert!(run(&a, 0, false, &[longer]).await.unwrap_err().message().contains("did not issue"));
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agents_certificate_alone_logs_nothing_and_fixes_no_log() {
+    let stage = Stage::start().await;
+    let alice = stage.client(Some(stage.tls("client/alice"))).await;
+    let disk = disk(&alice).await;
+    disk.write(0, Bytes::from(content())).await.unwrap();
+    disk.close().await.unwrap();
+    // Another writer, whose calls are made here by hand.
+    let credentials = Credentials::of(None, Some(&stage.tls("client/alice"))).unwrap();
+    let mut volumes = connect_coordinator(stage.coordinator.addr(), &credentials).unwrap().volumes;
+    let open = OpenVolume { name: "disk".into(), writer: Some(7), take: true };
+    let volume = volumes.open_volume(open).await.unwrap().into_inner().volume.id;
+    let map = MapVolume { volume, first: 0, count: 1, writer: Some(7), failed: None, own: None };
+    let map = volumes.map_volume(map).await.unwrap().into_inner();
+    let stripe = map.stripes[0].clone();
+    let block = BlockId { stripe: stripe.stripe.id, index: BlockIndex(0) };
+    let control = |node: NodeId| map.nodes.iter().find(|known| known.id == node).unwrap().control;
+    let [home, replica] = [control(stripe.logs[0][0]), control(stripe.logs[0][1])];
+    let [for_home, for_replica] = [stripe.log_tickets[0][0], stripe.log_tickets[0][1]];
+    let append = |tickets: &[Ticket]| AppendUpdates {
+        updates: vec![LoggedUpdate {
+            volume,
+            epoch: stripe.epoch,
+            block,
+            offset: 1000,
+            data: Bytes::from_static(b"by hand"),
+            zeros: 0,
+            delta_of: None,
+        }],
+        replica: true,
+        fenced: true,
+        tickets: tickets.to_vec(),
+        ..AppendUpdates::default()
+    };
+
+    // Whoever has the key of some agent. The ticket for the home is what that agent could show if it was one.
+    let mut agent = stage.conductor("agent/3").agent(replica).unwrap();
+    let others = &stripe.log_tickets[1];
+    for (append, words) in [
+        (append(&[]), "expected a ticket to log updates of"),
+        (append(&[for_home]), "did not issue for this node"),
+        (append(others), "got others only"),
+        (AppendUpdates { fenced: false, ..append(&[for_replica]) }, "only the coordinator may log"),
+        (AppendUpdates { replica: false, ..append(&[for_replica]) }, "expected replicas from an agent"),
+        (AppendUpdates { forward: vec![home], ..append(&[for_replica]) }, "for this node alone"),
+    ] {
+        let refused = agent.append_updates(append).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+        assert!(refused.message().contains(words), "{words}: {refused:?}");
+    }
+    let freeze = |replica, tickets: &[Ticket]| FreezeUpdates {
+        blocks: vec![block],
+        replica,
+        tickets: tickets.to_vec(),
+        ..FreezeUpdates::default()
+    };
+    for (freeze, words) in [
+        (freeze(true, &[]), "expected a ticket to fix the log of"),
+        (freeze(true, &[for_replica]), "got others only"),
+        (freeze(false, &[]), "expected replicas from an agent"),
+    ] {
+        let refused = agent.freeze_updates(freeze).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+        assert!(refused.message().contains(words), "{words}: {refused:?}");
+    }
+
+    // Nor is a home somebody whom a client without a ticket can send.
+    let mut agent = stage.conductor("client/alice").agent(home).unwrap();
+    let forwarded = |tickets: Vec<Vec<Ticket>>| AppendUpdates {
+        replica: false,
+        forward: vec![replica],
+        forward_tickets: tickets,
+        ..append(&[for_home])
+    };
+    let refused = agent.append_updates(forwarded(vec![])).await.unwrap_err();
+    assert!(refused.message().contains("expected a ticket to log updates of"), "{refused:?}");
+    agent.append_updates(forwarded(vec![vec![for_replica]])).await.unwrap();
+    assert_eq!(disk_bytes(&alice, 998, 11).await[2..9], *b"by hand");
+
+    // A commit fixes the log of the replica too, so that it can be released there.
+    alice.commit_volume("disk", None).await.unwrap();
+    let mut agent = stage.conductor("coordinator").agent(replica).unwrap();
+    let left = agent.pending_updates(Nothing {}).await.unwrap().into_inner().pending;
+    assert!(left.iter().all(|pending| pending.block != block), "{left:?}");
+    assert_eq!(disk_bytes(&alice, 998, 11).await[2..9], *b"by hand");
+    alice.close().await;
+    stage.end().await;
+}
+
+/// A part of the volume, for somebody who only reads it.
+async fn disk_bytes(client: &Client, offset: u64, len: u64) -> Bytes {
+    let disk = client.open_volume("disk", VolumeAccess::Read).await.unwrap();
+    let bytes = disk.read(offset, len).await.unwrap();
+    disk.close().await.unwrap();
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_runs_of_users_share_the_memory_of_an_agent() {
+    let stage = Stage::start().await;
+    let alice = stage.client(Some(stage.tls("client/alice"))).await;
+    put(&alice, "a").await;
+    let control = stage.agents[0].control();
+    // Passes on a slice of 64 MiB, for which it waits in vain. For that nobody needs a ticket.
+    let relay = |job| Program {
+        job: RunId(job),
+        lane: 0,
+        node: NodeId(0),
+        window: Window::whole(0, 1 << 26, 1 << 26, 1),
+        tasks: vec![Task::Fetch { vertex: Vertex(0), from: NodeId(1) }],
+        sends: vec![(Vertex(0), NodeId(2))],
+        blocks: Vec::new(),
+        peers: [1, 2]
+            .map(|node| Peer { node: NodeId(node), data: stage.agents[node as usize].data() })
+            .to_vec(),
+        resume_key: 0,
+        serial: false,
+        rate: None,
+    };
+    let run = |role: &str, job| {
+        let mut agent = stage.conductor(role).agent(control).unwrap();
+        let run = RunPrograms { programs: vec![relay(job)], ..RunPrograms::default() };
+        async move { agent.run(run).await }
+    };
+    let runs = futures::future::join_all((1..=15).map(|job| run("client/alice", job))).await;
+    let runs: Vec<_> = runs.into_iter().map(|run| run.unwrap().into_inner()).collect();
+    let (more, orders) = tokio::join!(run("operator/carol", 16), run("coordinator", 17));
+    let busy = more.unwrap_err();
+    assert_eq!(busy.code(), Code::ResourceExhausted, "{busy:?}");
+    assert!(busy.message().contains("busy: expected room"), "{busy:?}");
+    // The coordinator needs no room, and what needs little has some.
+    orders.unwrap();
+    assert!(get(&alice, "a").await == content());
+    let mut agent = stage.conductor("client/alice").agent(control).unwrap();
+    agent.abort(JobRef { job: RunId(1) }).await.unwrap();
+    run("operator/carol", 18).await.unwrap();
+    drop(runs);
+    alice.close().await;
     stage.end().await;
 }
 

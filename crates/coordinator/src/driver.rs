@@ -93,7 +93,7 @@ pub use sweep::sweep;
 pub use ticks::tick_once;
 pub use ticks::{AUTOMATIC_SLICE, held_now, ticks};
 pub use turns::Turns;
-pub use upgrade::check_volumes;
+pub use upgrade::{check_volumes, check_writer_hands_on, everybody_hands_on};
 pub use used_codes::{UsedCodes, used_codes};
 pub use volume_logs::{holders, keep_logs, lost_logs, short_logs};
 pub use volume_ticks::{commit_blocks, commit_volume, release_volume, volumes};

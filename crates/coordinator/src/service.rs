@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 
 use crate::audit;
 use crate::cluster::Cluster;
+use crate::driver;
 use crate::handlers;
 use crate::restore::Callers;
 
@@ -198,6 +199,7 @@ impl Membership for Service {
                     register_again: true,
                     seen: None,
                     repair_rate: None,
+                    agents_too: false,
                 }));
             }
             Ok(Response::new(handlers::heartbeat::handle(self.cluster()?, request.into_inner()).await?))
@@ -308,8 +310,38 @@ impl Volumes for Service {
     unary!(volume_info, VolumeName, VolumeInfo);
     change!(resize_volume, ResizeVolume, VolumeInfo);
     change!(remove_volume, VolumeName, VolumeInfo);
-    change!(open_volume, OpenVolume, OpenedVolume);
-    unary!(renew_volume, VolumeWriter, VolumeLease);
+
+    fn open_volume<'a: 'b, 'b>(&'a self, request: Request<OpenVolume>) -> Answer<'b, OpenedVolume> {
+        Box::pin(async move {
+            let peer = Peer::of(request.extensions());
+            let Spoken { newest, .. } = Spoken::of(request.extensions());
+            let request = request.into_inner();
+            let about = audit::about(&request);
+            let done = async {
+                let (cluster, writer) = (self.cluster()?, request.writer);
+                if writer.is_some() {
+                    driver::check_writer_hands_on(cluster, newest)?;
+                }
+                let opened = handlers::open_volume::handle(cluster, request).await?;
+                if let Some(writer) = writer {
+                    cluster.volume_leases().speaks(opened.volume.id, writer, newest);
+                }
+                Ok(opened)
+            };
+            noted(&peer, "open_volume", about, done.await).map(Response::new)
+        })
+    }
+
+    fn renew_volume<'a: 'b, 'b>(&'a self, request: Request<VolumeWriter>) -> Answer<'b, VolumeLease> {
+        Box::pin(async move {
+            let Spoken { newest, .. } = Spoken::of(request.extensions());
+            let (cluster, VolumeWriter { volume, writer }) = (self.cluster()?, *request.get_ref());
+            let renewed = handlers::renew_volume::handle(cluster, request.into_inner()).await?;
+            cluster.volume_leases().speaks(volume, writer, newest);
+            Ok(Response::new(renewed))
+        })
+    }
+
     change!(close_volume, VolumeWriter, Done);
     unary!(map_volume, MapVolume, VolumeMap);
     change!(commit_volume, CommitVolume, CommittedVolume);

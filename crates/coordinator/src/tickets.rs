@@ -82,6 +82,11 @@ impl Tickets {
         mapped.log_tickets = tickets.collect();
     }
 
+    /// Lets a block's home fix, for a commit, what these nodes have logged for it.
+    pub fn freeze<'a>(&self, block: BlockId, nodes: impl Iterator<Item = &'a NodeId>) -> Vec<Ticket> {
+        nodes.map(|node| self.issue(*node, block, 0, Access::Freeze)).collect()
+    }
+
     fn issue(&self, node: NodeId, block: BlockId, generation: u32, access: Access) -> Ticket {
         self.secret.issue(node, block, generation, access, self.now() + VALID_S)
     }

@@ -29,6 +29,8 @@ pub struct GroupBlocks {
     idle: Mutex<BTreeMap<BlockIndex, Idle>>,
     /// The digests of blocks that were read from their first byte to the last in order.
     digests: Mutex<BTreeMap<BlockIndex, Digest>>,
+    /// Bytes under one checksum of the blocks of which something was read.
+    units: Mutex<BTreeMap<BlockIndex, usize>>,
 }
 
 /// What goes on where the last reader of a block ended.
@@ -40,7 +42,8 @@ struct Idle {
 impl GroupBlocks {
     /// The blocks where `group` says they are.
     pub fn of(group: Group) -> Arc<Self> {
-        Arc::new(Self { group, idle: Mutex::default(), digests: Mutex::default() })
+        let (idle, digests, units) = Default::default();
+        Arc::new(Self { group, idle, digests, units })
     }
 
     /// The group.
@@ -54,7 +57,7 @@ impl GroupBlocks {
     /// `Missing` for a block that nobody has.
     pub fn source(self: &Arc<Self>, index: BlockIndex) -> Result<Source, Fault> {
         let (blocks, digest) = (self.clone(), Some(Running::new()));
-        let mut source = Source { blocks, index, reader: None, tried: 0, received: 0, digest };
+        let mut source = Source { blocks, index, reader: None, tried: 0, received: 0, noted: None, digest };
         match self.idle.lock().unwrap_or_else(PoisonError::into_inner).remove(&index) {
             Some(Idle { reader, digest }) => (source.reader, source.digest) = (Some(reader), digest),
             None => source.connect()?,
@@ -65,6 +68,11 @@ impl GroupBlocks {
     /// The digest of a block, if a source of it was read from its first byte to the last in order.
     pub(crate) fn digest(&self, index: BlockIndex) -> Option<Digest> {
         self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&index).copied()
+    }
+
+    /// Bytes under one checksum of the first block of which something was read.
+    pub(crate) fn unit_bytes(&self) -> Option<usize> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner).values().next().copied()
     }
 
     /// Reads a whole block in order, and compares its checksums and its recorded digest. This call blocks.
@@ -102,6 +110,8 @@ pub struct Source {
     tried: usize,
     /// Bytes that came from earlier readers.
     received: u64,
+    /// Bytes under one checksum, as they were noted last.
+    noted: Option<usize>,
     /// Of the bytes so far, if they came in order from the first one.
     digest: Option<Running>,
 }
@@ -120,6 +130,14 @@ impl Source {
             .map_err(|e| self.blocks.fault(FaultKind::Invalid, index, e.to_string()))?;
         self.reader = Some(BlockReader::new(address, group.block(index), holder.token.clone()));
         Ok(())
+    }
+
+    /// Something was read, with so many bytes under one checksum.
+    fn note(&mut self, unit_bytes: Option<usize>) {
+        if let Some(unit) = unit_bytes.filter(|unit| self.noted != Some(*unit)) {
+            self.noted = Some(unit);
+            self.blocks.units.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, unit);
+        }
     }
 
     /// These bytes were read. At the end of the block its digest is compared with the one that was recorded.
@@ -150,6 +168,7 @@ impl BlockSource for Source {
             };
             let error = match reader.read_at(offset, buf) {
                 Ok(()) => {
+                    self.note(reader.unit_bytes());
                     self.reader = Some(reader);
                     return self.count(offset, buf);
                 }

@@ -131,11 +131,16 @@ impl Datanode {
         Self { address, sent }
     }
 
-    /// As the holder of a block.
-    pub(crate) fn holder(&self) -> Holder {
+    /// As the NameNode lists it.
+    pub(crate) fn info(&self) -> DatanodeInfo {
         let (ip, transfer_port) = (self.address.ip().to_string(), self.address.port().into());
         let id = DatanodeId { ip, transfer_port, ..DatanodeId::default() };
-        Holder { datanode: DatanodeInfo { id, ..DatanodeInfo::default() }, token: None }
+        DatanodeInfo { id, ..DatanodeInfo::default() }
+    }
+
+    /// As the holder of a block.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder { datanode: Arc::new(self.info()), token: None }
     }
 
     /// Bytes of blocks that were sent.

@@ -93,6 +93,13 @@ async fn groups(namenode: &NameNode, path: &str) -> Result<Vec<Group>, HdfsError
     if located.file_bytes == 0 {
         return Ok(Vec::new());
     }
+    if located.encryption.is_some() {
+        return Err(HdfsError::Unsupported {
+            what: path.to_owned(),
+            expected: "a file outside encryption zones, to read it".into(),
+            got: "an encrypted one".into(),
+        });
+    }
     Group::of(path, &status, &located)
 }
 

@@ -19,8 +19,8 @@ use crate::{EcPolicy, HdfsError};
 /// Where one internal block is.
 #[derive(Debug, Clone)]
 pub struct Holder {
-    /// The DataNode.
-    pub datanode: DatanodeInfo,
+    /// The DataNode; blocks that were listed together share it.
+    pub datanode: Arc<DatanodeInfo>,
     /// What permits reading it there; `None` where tokens are off.
     pub token: Option<Token>,
 }
@@ -63,21 +63,17 @@ pub struct Group {
 }
 
 impl Group {
-    /// The complete groups of a file, of those in `blocks`. The file's last group, if it is still being written, is left out.
+    /// The complete groups of a file, of those in `blocks`. Of an encrypted file they are what is stored: ciphertext. The file's last group, if it is still being written, is left out.
     ///
     /// # Errors
-    /// `Unsupported` for replicated or encrypted files and unknown policies, `Protocol` for groups that cannot be.
+    /// `Unsupported` for replicated files and unknown policies, `Protocol` for groups that cannot be.
     pub fn of(path: &str, status: &FileStatus, blocks: &LocatedBlocks) -> Result<Vec<Self>, HdfsError> {
-        let unsupported = |expected: &str, got: &str| {
-            let (expected, got) = (expected.into(), got.into());
-            Err(HdfsError::Unsupported { what: path.to_owned(), expected, got })
-        };
-        let Some(policy) = blocks.policy.as_ref().or(status.policy.as_ref()) else {
-            return unsupported("an erasure-coded file", "a replicated one");
-        };
-        if blocks.encryption.is_some() {
-            return unsupported("a file outside encryption zones", "an encrypted one");
-        }
+        let policy = blocks.policy.as_ref().or(status.policy.as_ref());
+        let policy = policy.ok_or_else(|| HdfsError::Unsupported {
+            what: path.to_owned(),
+            expected: "an erasure-coded file".into(),
+            got: "a replicated one".into(),
+        })?;
         let policy = EcPolicy::of(policy)?;
         let last = blocks.last.as_ref().or(blocks.blocks.last()).map(|last| last.block.id);
         let written = last.filter(|_| blocks.under_construction && !blocks.last_complete);
@@ -112,7 +108,8 @@ impl Group {
                 return Err(strange(&format!("indices below {n}"), index.to_string()));
             }
             let token = located.tokens.get(i).and_then(Token::given).cloned();
-            holders.entry(BlockIndex(index)).or_default().push(Holder { datanode: datanode.clone(), token });
+            let datanode = Arc::new(datanode.clone());
+            holders.entry(BlockIndex(index)).or_default().push(Holder { datanode, token });
         }
         let data_bytes = located.block.bytes.unwrap_or(0);
         if data_bytes > block_bytes.saturating_mul(policy.code.k() as u64) {

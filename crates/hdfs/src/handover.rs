@@ -16,7 +16,7 @@ use crate::digest::Running;
 use crate::proto::names::{BlockKey, DatanodeInfo, ExtendedBlock, Token};
 use crate::status::{Heard, SILENT_MS, name};
 use crate::token::{READ, token, write_token};
-use crate::transfer::{BlockWriter, Looked, look_for};
+use crate::transfer::{BlockWriter, Looked, look_for, unit_of};
 use crate::{Group, HdfsError, NameNode, objects, transfer_address};
 
 /// How long the NameNode may take to list a block. DataNodes report a new block with the next heartbeat or earlier.
@@ -81,7 +81,8 @@ pub(crate) async fn refresh(namenode: &NameNode, group: &Group) -> Result<Now, H
     Ok(Now::Same(Box::new(now)))
 }
 
-/// Brings the block into HDFS; its bytes are in `file`.
+/// Brings the block into HDFS; its bytes are in `file`. It gets checksums over `unit` bytes each, as the blocks have that it was rebuilt from;
+/// if that is not known, a DataNode is asked.
 ///
 /// # Errors
 /// `Changed` when the group is not the same any more; `NotHandedOver` when no DataNode took it, or in safe mode;
@@ -91,6 +92,7 @@ pub(crate) async fn hand_over(
     group: &Group,
     index: BlockIndex,
     file: &std::fs::File,
+    unit: Option<usize>,
 ) -> Result<HandedOver, HdfsError> {
     let what = format!("{group}, internal block {}", index.0);
     if !group.named(index) {
@@ -118,7 +120,7 @@ pub(crate) async fn hand_over(
         };
         tried.insert(target.id.uuid.clone());
         let target_name = name(&target);
-        let done = match write(namenode, &now, index, &target, file).await {
+        let done = match write(namenode, &now, index, &target, (file, unit)).await {
             Ok(()) => counted(namenode, group, index, &target).await?,
             Err(error) => Err(error.to_string()),
         };
@@ -169,7 +171,7 @@ pub(crate) async fn check_digest(
 /// The DataNode to write to: in service, heard lately, with room, without an index of the group, not tried; of these
 /// one in a rack with the fewest blocks of the group, then the one with most room.
 pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<String>) -> Option<DatanodeInfo> {
-    let holders = || group.holders.values().flatten().map(|holder| &holder.datanode);
+    let holders = || group.holders.values().flatten().map(|holder| &*holder.datanode);
     let held: BTreeSet<&str> = holders().map(|node| node.id.uuid.as_str()).collect();
     let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
     for node in holders() {
@@ -193,7 +195,7 @@ pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<Stri
 }
 
 /// Another internal block of a group, and what permits reading it.
-type Mate = (BlockIndex, ExtendedBlock, Option<Token>);
+pub(crate) type Mate = (BlockIndex, ExtendedBlock, Option<Token>);
 
 /// Refuses a DataNode that has another internal block of the group, or does not say that it has none. A DataNode that comes back
 /// is live before the NameNode knows its blocks; of two of a group on one DataNode it would see only one. This call blocks.
@@ -213,7 +215,7 @@ fn alone(datanode: SocketAddr, mates: Vec<Mate>) -> Result<(), HdfsError> {
 }
 
 /// These internal blocks of the group, and what permits reading them.
-fn mates(
+pub(crate) fn mates(
     namenode: &NameNode,
     key: Option<&BlockKey>,
     group: &Group,
@@ -263,6 +265,27 @@ pub(crate) async fn found(
     asking.map_err(|e| HdfsError::io("asking a DataNode", e.into()))
 }
 
+/// Bytes under one checksum of the blocks of a group, as the first DataNode says that has one: HDFS computes no checksum of a file in
+/// whose blocks they differ. Where none says it, as clients of this HDFS write.
+///
+/// # Errors
+/// Those of calls.
+pub(crate) async fn unit_bytes(namenode: &NameNode, group: &Group) -> Result<usize, HdfsError> {
+    let holders =
+        group.holders.iter().flat_map(|(index, holders)| holders.iter().map(move |holder| (*index, holder)));
+    let stored = holders.filter_map(|(index, holder)| {
+        Some((transfer_address(&holder.datanode).ok()?, group.block(index), holder.token.clone()))
+    });
+    let stored: Vec<_> = stored.collect();
+    let asking = tokio::task::spawn_blocking(move || {
+        stored.into_iter().find_map(|(datanode, block, token)| unit_of(datanode, &block, token).ok())
+    });
+    match asking.await.map_err(|e| HdfsError::io("asking a DataNode", e.into()))? {
+        Some(unit) => Ok(unit),
+        None => namenode.unit_bytes().await,
+    }
+}
+
 /// Writes the block to a DataNode that has no other one of the group. Blocks of objects are files of their own, and may be
 /// together.
 async fn write(
@@ -270,19 +293,23 @@ async fn write(
     group: &Group,
     index: BlockIndex,
     target: &DatanodeInfo,
-    file: &std::fs::File,
+    (file, unit): (&std::fs::File, Option<usize>),
 ) -> Result<(), HdfsError> {
     let (address, block) = (transfer_address(target)?, group.block(index));
     let (key, user) = (namenode.block_keys().await?.map(|keys| keys.current), namenode.user());
     let permit = key.as_ref().map(|key| write_token(key, user, &block)).transpose()?;
     let others = group.expected().filter(|other| group.stored.is_none() && *other != index);
     let mates = mates(namenode, key.as_ref(), group, others)?;
+    let unit = match unit {
+        Some(unit) => unit,
+        None => unit_bytes(namenode, group).await?,
+    };
     let file = file.try_clone().map_err(|e| HdfsError::io("the rebuilt block", e))?;
     let writing = tokio::task::spawn_blocking(move || {
         use std::os::unix::fs::FileExt as _;
         alone(address, mates)?;
         let (mut writer, mut piece) =
-            (BlockWriter::begin(address, &[], &block, permit.as_ref(), false)?, vec![0; PIECE_BYTES]);
+            (BlockWriter::begin(address, &[], &block, unit, permit.as_ref(), false)?, vec![0; PIECE_BYTES]);
         let (mut offset, len) = (0, block.bytes.unwrap_or(0));
         while offset < len {
             let some = (len - offset).min(PIECE_BYTES as u64) as usize;
@@ -383,6 +410,23 @@ mod tests {
         ];
         let now = refresh(&crate::fake::namenode(&answers), &group).await.unwrap();
         assert!(matches!(now, Now::Same(now) if now.id == group.id));
+    }
+
+    #[tokio::test]
+    async fn a_block_gets_the_units_of_the_others_of_its_group_or_those_of_the_cluster() {
+        use prost::Message as _;
+
+        use crate::group::tests::{datanode, held};
+        use crate::proto::names::{Defaults, ServerDefaults};
+
+        let defaults = Defaults { unit_bytes: Some(1024), encrypted_transfer: None };
+        let defaults = ServerDefaults { defaults }.encode_to_vec();
+        let namenode = crate::fake::namenode(&[("getServerDefaults", defaults)]);
+        let stored = transfer::tests::datanode_with(4096, |_| Ok(vec![3; 9000]));
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let group = held([(0, datanode(nobody)), (2, datanode(stored))]);
+        assert_eq!(unit_bytes(&namenode, &group).await.unwrap(), 4096);
+        assert_eq!(unit_bytes(&namenode, &held([(0, datanode(nobody))])).await.unwrap(), 1024);
     }
 
     #[test]

@@ -60,6 +60,7 @@ pub mod fuzz;
 mod get;
 mod group;
 mod handover;
+mod maintenance;
 mod namenode;
 mod notes;
 pub mod objects;

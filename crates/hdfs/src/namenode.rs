@@ -9,10 +9,11 @@ use crate::HdfsError;
 use crate::proto::Empty;
 use crate::proto::names::{
     AskDatanodes, AskListing, AskLocations, AskSafeMode, BadBlocks, BlockKeys, DatanodeInfo, Datanodes,
-    ExportedKeys, FileInfo, FileStatus, Listing, ListingPage, LocatedBlock, LocatedBlocks, Locations,
-    NamespaceInfo, OfPath, SafeMode, ServerDefaults, Version,
+    Defaults, ExportedKeys, FileInfo, FileStatus, Listing, ListingPage, LocatedBlock, LocatedBlocks,
+    Locations, NamespaceInfo, OfPath, SafeMode, ServerDefaults, Version,
 };
 use crate::rpc::{Connection, Reply};
+use crate::transfer::UNIT_BYTES;
 
 pub(crate) const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 const NAMENODE: &str = "org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol";
@@ -103,6 +104,17 @@ impl NameNode {
         self.datanodes(3).await
     }
 
+    /// Those in maintenance, or on their way there, alive or not.
+    ///
+    /// # Errors
+    /// As [`NameNode::live_datanodes`].
+    pub(crate) async fn in_maintenance(&self) -> Result<Vec<DatanodeInfo>, HdfsError> {
+        let mut found = self.datanodes(5).await?;
+        found.append(&mut self.datanodes(6).await?);
+        found.retain(DatanodeInfo::in_maintenance);
+        Ok(found)
+    }
+
     async fn datanodes(&self, kind: i32) -> Result<Vec<DatanodeInfo>, HdfsError> {
         let found: Datanodes =
             self.call(CLIENT, "getDatanodeReport", "list DataNodes", &AskDatanodes { kind }).await?;
@@ -135,9 +147,7 @@ impl NameNode {
     /// # Errors
     /// `Unsupported`; those of every call.
     pub async fn check_transfer(&self) -> Result<(), HdfsError> {
-        let found: ServerDefaults =
-            self.call(CLIENT, "getServerDefaults", "ask for defaults", &Empty {}).await?;
-        match found.defaults.encrypted_transfer {
+        match self.defaults().await?.encrypted_transfer {
             Some(true) => Err(HdfsError::Unsupported {
                 what: "data transfer of this HDFS".into(),
                 expected: "unencrypted".into(),
@@ -145,6 +155,20 @@ impl NameNode {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Bytes under one checksum in what clients write that are set to nothing else.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub(crate) async fn unit_bytes(&self) -> Result<usize, HdfsError> {
+        Ok(self.defaults().await?.unit_bytes.map_or(UNIT_BYTES, |unit| unit as usize))
+    }
+
+    async fn defaults(&self) -> Result<Defaults, HdfsError> {
+        let found: ServerDefaults =
+            self.call(CLIENT, "getServerDefaults", "ask for defaults", &Empty {}).await?;
+        Ok(found.defaults)
     }
 
     /// The block pool, and the release of Hadoop.

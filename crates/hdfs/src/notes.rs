@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::proto::names::DatanodeInfo;
+use crate::status::name;
 
 /// The major release of Hadoop that Kintsu was written for and is tested with.
 const MAJOR: &str = "3";
@@ -17,6 +18,17 @@ pub(crate) fn release(release: &str) -> Option<String> {
         format!(
             "the NameNode is of Hadoop {release:?}, and Kintsu was only tried with Hadoop {MAJOR}: try it on a test cluster of \
              this release before you rely on it"
+        )
+    })
+}
+
+/// That missing blocks may be on these DataNodes.
+pub(crate) fn maintenance(nodes: &[DatanodeInfo]) -> Option<String> {
+    let names = nodes.iter().map(name).collect::<Vec<_>>().join(", ");
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "{} DataNodes are in maintenance ({names}), of which HDFS lists no blocks: what is missing may be there, and is not lost then",
+            nodes.len()
         )
     })
 }

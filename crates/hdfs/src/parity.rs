@@ -35,6 +35,8 @@ pub(crate) struct Examined {
     pub suspects: BTreeSet<BlockIndex>,
     /// Blocks that were rebuilt, each in an unnamed file.
     pub rebuilt: BTreeMap<BlockIndex, std::fs::File>,
+    /// Bytes under one checksum of the blocks that were read.
+    pub unit_bytes: Option<usize>,
 }
 
 /// The present blocks as base and surplus. `present` must determine the group.
@@ -106,6 +108,7 @@ pub(crate) async fn examine(
         examined.suspects = looking.map_err(|e| HdfsError::io("looking for the wrong block", e.into()))??;
     }
     examined.read = base.into_iter().chain(surplus).collect();
+    examined.unit_bytes = blocks.unit_bytes();
     Ok(examined)
 }
 

@@ -7,6 +7,7 @@ use kintsu_wire::message::{Fault, FaultKind};
 
 use crate::blocks::GroupBlocks;
 use crate::handover::{HandedOver, Now, hand_over, refresh};
+use crate::maintenance::{self, Resters, Said};
 use crate::parity::{Examined, examine, far};
 use crate::walk::Walk;
 use crate::{Group, HdfsError, NameNode};
@@ -16,6 +17,8 @@ use crate::{Group, HdfsError, NameNode};
 pub struct Repaired {
     /// Blocks that the NameNode counts now.
     pub blocks: Vec<RepairedBlock>,
+    /// Blocks that were left alone because DataNodes in maintenance say that they have them.
+    pub resting: Vec<String>,
     /// Blocks that could not be repaired, with the reason.
     pub failed: Vec<String>,
 }
@@ -41,7 +44,8 @@ pub struct RepairedBlock {
     pub left_out: Vec<u8>,
 }
 
-/// Repairs the groups below `root`, those that bear the fewest further losses first. `progress` is told each block.
+/// Repairs the groups below `root`, those that bear the fewest further losses first. What rests on DataNodes in maintenance, or may rest
+/// there, is only rebuilt `despite_maintenance`. `progress` is told each block.
 ///
 /// # Errors
 /// `NotFound`, `Denied` for the root or without the right to list DataNodes; those of calls. What could not be repaired
@@ -49,11 +53,13 @@ pub struct RepairedBlock {
 pub async fn repair(
     namenode: &NameNode,
     root: &str,
+    despite_maintenance: bool,
     progress: &mut (dyn FnMut(&RepairedBlock) + Send),
 ) -> Result<Repaired, HdfsError> {
     namenode.check_transfer().await?;
     // Before anything is read: without the right to list DataNodes nothing can be handed over.
     namenode.live_datanodes().await?;
+    let mut resters = resters(namenode, despite_maintenance).await?;
     let (mut repaired, mut damaged, mut walk) = (Repaired::default(), Vec::new(), Walk::from(namenode, root));
     while let Some(files) = walk.next().await? {
         for (path, file) in files {
@@ -67,7 +73,7 @@ pub async fn repair(
     repaired.failed.append(&mut walk.skipped);
     damaged.sort_by_key(Group::spare);
     for group in damaged {
-        match repair_group(namenode, &group, &mut repaired, progress).await {
+        match repair_group(namenode, &group, &mut resters, &mut repaired, progress).await {
             Ok(()) => {}
             Err(error) if error.no_namenode() || matches!(error, HdfsError::Denied { .. }) => {
                 return Err(error);
@@ -88,29 +94,59 @@ pub(crate) fn named(group: &Group, error: &HdfsError) -> String {
     }
 }
 
+/// The DataNodes in maintenance, whose blocks are not rebuilt; none if they are.
+///
+/// # Errors
+/// `Denied` for all but superusers; those of calls.
+pub(crate) async fn resters(namenode: &NameNode, despite: bool) -> Result<Resters, HdfsError> {
+    if despite { Ok(Resters::default()) } else { Resters::of(namenode).await }
+}
+
 /// Rebuilds what a group lost, and hands it over.
 ///
 /// # Errors
-/// `Parity` for blocks that contradict each other, and for too few; those of calls. What was not handed over is in `repaired`.
+/// `Parity` for blocks that contradict each other, and for too few; `NotHandedOver` if all that are missing may rest; those of calls.
+/// What was not handed over is in `repaired`.
 pub(crate) async fn repair_group(
     namenode: &NameNode,
     group: &Group,
+    resters: &mut Resters,
     repaired: &mut Repaired,
     progress: &mut (dyn FnMut(&RepairedBlock) + Send),
 ) -> Result<(), HdfsError> {
-    let now = match refresh(namenode, group).await? {
+    let mut now = match refresh(namenode, group).await? {
         Now::Same(now) => *now,
         // Deleted or changed since it was listed: there is nothing to repair any more.
         Now::Changed(_) => return Ok(()),
     };
+    let Said { resting, mute } = resters.find(namenode, &mut now).await?;
+    for (index, at) in resting {
+        repaired
+            .resting
+            .push(format!("{now}, block {}: DataNode {at}, which is in maintenance, has it", index.0));
+    }
     let missing = now.missing();
     if missing.is_empty() {
         return Ok(());
     }
+    // Each of these DataNodes has one block of the group at most.
+    let may_rest = maintenance::named(&now);
+    if !may_rest.is_empty() && may_rest.len() <= mute.len() {
+        let indices: Vec<String> = may_rest.iter().map(|index| index.0.to_string()).collect();
+        return Err(HdfsError::NotHandedOver {
+            what: now.to_string(),
+            message: format!(
+                "missing blocks ({}) may be on DataNodes in maintenance that do not say what they have ({}); nothing was written \
+                 (--despite-maintenance rebuilds them)",
+                indices.join(", "),
+                mute.join(", ")
+            ),
+        });
+    }
     let (examined, left_out) = rebuild(now.clone(), &missing).await?;
     for index in missing {
         let Some(file) = examined.rebuilt.get(&index) else { continue };
-        match hand_over(namenode, &now, index, file).await {
+        match hand_over(namenode, &now, index, file, examined.unit_bytes).await {
             Ok(handed_over) => {
                 let block = RepairedBlock {
                     path: now.path.clone(),
@@ -221,6 +257,36 @@ mod tests {
         let left_out = (0..4).filter(|index| told.contains(&format!("; left out block {index}: ")));
         let reasons = (0..4).filter(|index| told.contains(&format!("worn {}", index - 16)));
         assert_eq!((left_out.count(), reasons.count()), (2, 2), "then too few are left to go on: {told}");
+    }
+
+    #[tokio::test]
+    async fn what_may_rest_on_a_datanode_in_maintenance_is_left_alone() {
+        use prost::Message as _;
+
+        use crate::group::tests::listed;
+        use crate::proto::names::{BlockKeys, Datanodes, FileInfo, Locations};
+
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut away = datanode(nobody);
+        away.admin_state = Some(4);
+        let (status, blocks) =
+            listed((1..5).map(|index| (index, datanode(([10, 0, 0, 1], index.into()).into()))));
+        let group = Group::of("/f", &status, &blocks).unwrap().remove(0);
+        let namenode = crate::fake::namenode(&[
+            ("getFileInfo", FileInfo { status: Some(status) }.encode_to_vec()),
+            ("getBlockLocations", Locations { blocks: Some(blocks) }.encode_to_vec()),
+            ("getDatanodeReport", Datanodes { datanodes: vec![away] }.encode_to_vec()),
+            ("getBlockKeys", BlockKeys { keys: None }.encode_to_vec()),
+        ]);
+        let mut resters = resters(&namenode, false).await.unwrap();
+        let (mut repaired, mut progress) = (Repaired::default(), |_: &RepairedBlock| {});
+        let done = repair_group(&namenode, &group, &mut resters, &mut repaired, &mut progress).await;
+        let why = done.unwrap_err().to_string();
+        assert!(
+            why.contains("/f, group -16: missing blocks (0) may be on DataNodes in maintenance"),
+            "{why}"
+        );
+        assert!(why.contains(&nobody.to_string()), "{why}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct AtRisk {
     pub group: i64,
     /// Its policy.
     pub policy: String,
-    /// Indices that the NameNode reports missing.
+    /// Indices that the NameNode reports missing, also those on DataNodes in maintenance.
     pub missing: Vec<u8>,
     /// Indices that only silent DataNodes have.
     pub silent: Vec<u8>,
@@ -79,7 +79,7 @@ pub async fn status(namenode: &NameNode, root: &str) -> Result<Status, HdfsError
         }
     }
     let holders = groups.iter().flat_map(|group| group.holders.values().flatten());
-    status.notes.extend(notes::racks(holders.map(|holder| &holder.datanode)));
+    status.notes.extend(notes::racks(holders.map(|holder| &*holder.datanode)));
     status.skipped.append(&mut walk.skipped);
     status.silent = silent(&groups);
     for group in &groups {
@@ -87,8 +87,26 @@ pub async fn status(namenode: &NameNode, root: &str) -> Result<Status, HdfsError
         status.bytes += group.layout.data_bytes;
         status.at_risk.extend(at_risk(group, &status.silent));
     }
+    if status.at_risk.iter().any(|group| !group.missing.is_empty()) {
+        status.notes.extend(maintenance(namenode).await?);
+    }
     status.at_risk.sort_by(|a, b| (a.spare, &a.path, a.group).cmp(&(b.spare, &b.path, b.group)));
     Ok(status)
+}
+
+/// What is to be said of DataNodes in maintenance where blocks are missing.
+///
+/// # Errors
+/// Those of calls.
+async fn maintenance(namenode: &NameNode) -> Result<Option<String>, HdfsError> {
+    match namenode.in_maintenance().await {
+        Ok(nodes) => Ok(notes::maintenance(&nodes)),
+        Err(HdfsError::Denied { .. }) => {
+            let unknown = "missing blocks may be on DataNodes in maintenance; only superusers of HDFS may ask which ones are";
+            Ok(Some(unknown.into()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The name of a DataNode in reports.
@@ -125,7 +143,7 @@ impl Heard {
 /// The silent DataNodes among the holders of these groups.
 pub(crate) fn silent(groups: &[Group]) -> BTreeMap<String, u64> {
     let holders = groups.iter().flat_map(|group| group.holders.values().flatten());
-    let datanodes = holders.map(|holder| &holder.datanode);
+    let datanodes = holders.map(|holder| &*holder.datanode);
     let heard = Heard::of(datanodes.clone());
     // Of several listings the newest counts.
     let mut silences: BTreeMap<String, u64> = BTreeMap::new();
@@ -192,6 +210,25 @@ mod tests {
         // 0 is what a NameNode says that never heard it, and one that does not tell.
         assert_eq!(silences([datanode(Some(90), Some(0)), datanode(Some(50), None)]), [0, 40]);
         assert_eq!(silences([datanode(Some(90), Some(0)), datanode(Some(50), Some(20_000))]), [20_000, 0]);
+    }
+
+    #[tokio::test]
+    async fn it_is_said_where_missing_blocks_may_be() {
+        use crate::group::tests::{datanode, listed};
+        use crate::proto::names::Datanodes;
+
+        let mut away = datanode(([10, 0, 0, 1], 1).into());
+        let (file, blocks) = listed((1..5).map(|index| (index, away.clone())));
+        let file = FileStatus { kind: 2, policy: blocks.policy.clone(), blocks: Some(blocks), ..file };
+        let page = Listing { page: Some(ListingPage { entries: vec![file], remaining: 0 }) };
+        for (state, notes) in [(0, 0), (3, 1), (4, 1)] {
+            away.admin_state = Some(state);
+            let report = Datanodes { datanodes: vec![away.clone()] }.encode_to_vec();
+            let namenode =
+                crate::fake::namenode(&[("getListing", page.encode_to_vec()), ("getDatanodeReport", report)]);
+            let found = status(&namenode, "/").await.unwrap();
+            assert_eq!((found.at_risk[0].missing.len(), found.notes.len()), (1, notes), "{found:?}");
+        }
     }
 
     #[tokio::test]

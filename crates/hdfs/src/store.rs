@@ -20,7 +20,7 @@ use prost::Message as _;
 use crate::block_id;
 use crate::proto::names::{ExtendedBlock, Token};
 use crate::replica::{Directories, Replica, mate, unreadable};
-use crate::transfer::BlockWriter;
+use crate::transfer::{BlockWriter, UNIT_BYTES};
 
 /// What a label begins with that is an order.
 const ORDER: &[u8] = b"hdfs hand-over\n";
@@ -40,6 +40,9 @@ pub struct HandOver {
     /// What permits the write, where block tokens are on.
     #[prost(message, optional, tag = "3")]
     pub token: Option<Token>,
+    /// Bytes under one checksum, as in the other blocks of the group; 512 without.
+    #[prost(uint32, optional, tag = "4")]
+    pub unit_bytes: Option<u32>,
 }
 
 impl HandOver {
@@ -195,7 +198,8 @@ impl BlockStore for DatanodeStore {
             generation: generation.0.into(),
             bytes: Some(len),
         };
-        let begun = BlockWriter::begin(address, &[], &block, order.token.as_ref(), false);
+        let unit = order.unit_bytes.map_or(UNIT_BYTES, |unit| unit as usize);
+        let begun = BlockWriter::begin(address, &[], &block, unit, order.token.as_ref(), false);
         let writer = begun.map_err(|error| refused(&error))?;
         Ok(Box::new(Handing { id, generation, unit_bytes, len, written: 0, writer }))
     }
@@ -308,7 +312,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let datanode = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let label = HandOver { pool: "BP-1".into(), datanode, token: None }.label();
+        let label = HandOver { pool: "BP-1".into(), datanode, token: None, unit_bytes: None }.label();
         let refused = |group: i64| {
             let id = BlockId { stripe: StripeId(group as u64), index: BlockIndex(0) };
             store.create(id, Generation(1001), 10, 512, &label).err().unwrap().to_string()
@@ -340,7 +344,8 @@ mod tests {
         std::fs::write(&current, []).unwrap();
         let user = ["run the agent as the DataNode's user", "Not a directory"];
         let id = BlockId { stripe: StripeId(-16i64 as u64), index: BlockIndex(0) };
-        let label = HandOver { pool: "BP-1".into(), datanode: "127.0.0.1:1".into(), token: None }.label();
+        let (pool, datanode) = ("BP-1".into(), "127.0.0.1:1".into());
+        let label = HandOver { pool, datanode, token: None, unit_bytes: None }.label();
         refused(store.create(id, Generation(1001), 10, 512, &label).err().unwrap(), user);
         drop(store);
         refused(open().err().unwrap(), user);

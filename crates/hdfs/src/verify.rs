@@ -319,7 +319,7 @@ mod tests {
         let group = held([]);
         let blocks = coded(&*group.policy.code, 1 << 20).into_iter();
         let there = Datanode::with(blocks.map(|(i, bytes)| (group.block(i).id, bytes)).collect(), vec![]);
-        let there = there.holder().datanode;
+        let there = there.info();
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let with = |third: &DatanodeInfo| {
             let of = |index| (index, if index == 3 { third.clone() } else { there.clone() });
@@ -355,7 +355,7 @@ mod tests {
         blocks.get_mut(&BlockIndex(1)).unwrap()[77] ^= 1;
         let id = |index: u8| group.block(BlockIndex(index)).id;
         let by_id = blocks.into_iter().map(|(i, bytes)| (id(i.0), bytes)).collect();
-        let there = Datanode::with(by_id, vec![]).holder().datanode;
+        let there = Datanode::with(by_id, vec![]).info();
         let nobody = datanode(std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
         let of = |index| (index, if index == 4 { nobody.clone() } else { there.clone() });
         let mut verified = Verified::default();

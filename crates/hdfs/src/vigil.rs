@@ -8,6 +8,7 @@ use kintsu_dag::BlockIndex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::maintenance::Resting;
 use crate::proto::names::DatanodeInfo;
 use crate::status::{Heard, SILENT_MS};
 use crate::{Group, HdfsError, NameNode};
@@ -35,18 +36,25 @@ pub(crate) struct Vigil {
     /// The ids of those that the NameNode counted as live at the last look.
     live: BTreeSet<String>,
     gone: Gone,
+    /// The addresses of those that were in maintenance.
+    resting: BTreeSet<String>,
 }
 
 /// What a look saw.
+#[derive(Default)]
 pub(crate) struct Sight {
     /// The DataNodes that the NameNode counts as live.
     pub live: Vec<DatanodeInfo>,
+    /// Those in maintenance, or on their way there, alive or not.
+    pub maintenance: Vec<DatanodeInfo>,
     /// All that are gone.
     pub gone: Gone,
     /// Those of them that were there at the last look.
     pub left: Gone,
     /// Those that were gone at the last look, and are not now.
     pub back: Vec<String>,
+    /// What an operator should know of maintenance that began or ended.
+    pub notes: Vec<String>,
 }
 
 impl Vigil {
@@ -55,7 +63,7 @@ impl Vigil {
     /// # Errors
     /// Those of calls.
     pub(crate) async fn look(&mut self, namenode: &NameNode) -> Result<Sight, HdfsError> {
-        let live = namenode.live_datanodes().await?;
+        let (live, maintenance) = (namenode.live_datanodes().await?, namenode.in_maintenance().await?);
         let mut probes = JoinSet::new();
         for address in live.iter().map(address) {
             probes.spawn(async move {
@@ -76,7 +84,8 @@ impl Vigil {
             true => Vec::new(),
             false => namenode.dead_datanodes().await?,
         };
-        Ok(self.compare(live, &dead))
+        let notes = self.rest(&maintenance);
+        Ok(Sight { maintenance, notes, ..self.compare(live, &dead) })
     }
 
     /// What is different now, when the NameNode counts these as live and dead.
@@ -93,7 +102,19 @@ impl Vigil {
         let new = gone.iter().filter(|(datanode, _)| !before.contains_key(*datanode));
         let left = new.map(|(datanode, why)| (datanode.clone(), why.clone())).collect();
         let back = before.into_keys().filter(|datanode| !gone.contains_key(datanode)).collect();
-        Sight { live, gone, left, back }
+        Sight { live, gone, left, back, ..Sight::default() }
+    }
+
+    /// What there is to say when these are in maintenance.
+    fn rest(&mut self, maintenance: &[DatanodeInfo]) -> Vec<String> {
+        let now: BTreeSet<String> = maintenance.iter().map(address).collect();
+        let before = std::mem::replace(&mut self.resting, now.clone());
+        let began = now.difference(&before).map(|node| {
+            format!("DataNode {node} is in maintenance, or goes into it: HDFS does not list its blocks then, and they are not rebuilt")
+        });
+        let ended =
+            before.difference(&now).map(|node| format!("DataNode {node} is no longer in maintenance"));
+        began.chain(ended).collect()
     }
 }
 
@@ -128,9 +149,10 @@ fn gone(live: &[DatanodeInfo], refused: &BTreeMap<String, u32>) -> Gone {
     silences(live).filter_map(|(node, silence)| Some((address(node), why(node, silence)?))).collect()
 }
 
-/// The indices of a group that no DataNode has which is not gone.
-pub(crate) fn lost(group: &Group, gone: &Gone) -> Vec<BlockIndex> {
-    group.expected().filter(|index| there(group, *index, gone).next().is_none()).collect()
+/// The indices of a group that no DataNode has which is not gone, and that do not rest.
+pub(crate) fn lost(group: &Group, gone: &Gone, resting: &Resting) -> Vec<BlockIndex> {
+    let absent = group.expected().filter(|index| there(group, *index, gone).next().is_none());
+    resting.lost(group, absent.collect(), |_, _| false)
 }
 
 /// The DataNodes that have the index and are not gone.
@@ -160,6 +182,15 @@ mod tests {
         let told = |node: &DatanodeInfo| unheard(&live, node, Duration::from_secs(10));
         assert!(told(&live[2]) && !told(&live[1]) && !told(&live[3]), "refusals are not silence");
         assert!(!told(&datanode(6, 60_000)), "it is not live any more");
+    }
+
+    #[test]
+    fn it_is_told_once_that_maintenance_begins_and_ends() {
+        let mut vigil = Vigil::default();
+        let told: Vec<Vec<String>> =
+            [vec![datanode(1, 0)], vec![datanode(1, 0)], vec![]].iter().map(|now| vigil.rest(now)).collect();
+        assert!(told[0][0].contains("10.0.0.1:1 is in maintenance") && told[1].is_empty(), "{told:?}");
+        assert_eq!(told[2], ["DataNode 10.0.0.1:1 is no longer in maintenance"]);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! All files below a path, page by page.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::group::INDEX_BITS;
 use crate::objects::{ENCODED, Met, Records};
-use crate::proto::names::{FileStatus, LocatedBlocks};
+use crate::proto::names::{DatanodeInfo, FileStatus, LocatedBlocks};
 use crate::{Group, HdfsError, NameNode};
 
 /// A folder, and the name up to which it was listed.
@@ -77,8 +78,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Why scans leave files alone: a policy whose code is not known, an encryption zone. Each reason is told once, whatever the
-/// number of its files; a group that cannot be is a reason of its own.
+/// Why scans leave files alone: a policy whose code is not known. Each reason is told once, whatever the number of its files; a group that cannot be is a reason of its own.
 #[derive(Default)]
 pub(crate) struct LeftAlone {
     known: BTreeSet<String>,
@@ -97,6 +97,22 @@ impl LeftAlone {
     /// What was not told yet.
     pub(crate) fn untold(&mut self) -> Vec<String> {
         std::mem::take(&mut self.new)
+    }
+}
+
+/// DataNodes by their ids, as they were first listed in a scan. What was listed of blocks shares them: else they would take most of the
+/// memory.
+#[derive(Default)]
+struct Nodes(BTreeMap<String, Arc<DatanodeInfo>>);
+
+impl Nodes {
+    fn share(&mut self, group: &mut Group) {
+        for holder in group.holders.values_mut().flatten() {
+            match self.0.get(&holder.datanode.id.uuid) {
+                Some(known) => holder.datanode = known.clone(),
+                None => _ = self.0.insert(holder.datanode.id.uuid.clone(), holder.datanode.clone()),
+            }
+        }
     }
 }
 
@@ -125,6 +141,7 @@ pub(crate) async fn groups(
     asked: BTreeSet<u64>,
 ) -> Result<Scan, HdfsError> {
     let (mut groups, mut objects, mut unmet) = (BTreeMap::new(), Met::default(), asked);
+    let mut nodes = Nodes::default();
     let mut walk = Walk::from(namenode, root).after(ENCODED);
     while let Some(files) = walk.next().await? {
         for (path, mut file) in files {
@@ -132,7 +149,10 @@ pub(crate) async fn groups(
             objects.file(&path, &mut file);
             let Some(blocks) = file.blocks.as_ref().filter(|_| file.policy.is_some()) else { continue };
             match Group::of(&path, &file, blocks) {
-                Ok(found) => groups.extend(found.into_iter().map(|group| (group.id, group))),
+                Ok(mut found) => {
+                    found.iter_mut().for_each(|group| nodes.share(group));
+                    groups.extend(found.into_iter().map(|group| (group.id, group)));
+                }
                 Err(error) => left_alone.note(&path, &error),
             }
         }
@@ -140,7 +160,10 @@ pub(crate) async fn groups(
     // A stripe of which HDFS has no block has no id, and nothing can be done for it.
     let stripes = objects.stripes(namenode, records).await?.into_iter();
     let there = stripes.filter(|stripe| stripe.expected().any(|index| stripe.named(index)));
-    groups.extend(there.map(|stripe| (stripe.id, stripe)));
+    groups.extend(there.map(|mut stripe| {
+        nodes.share(&mut stripe);
+        (stripe.id, stripe)
+    }));
     Ok(Scan { groups, unmet, all: walk.root == "/" && walk.skipped.is_empty() })
 }
 
@@ -160,33 +183,45 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::proto::Empty;
+    use crate::group::tests::{datanode, listed};
     use crate::proto::names::{Listing, ListingPage, Policy};
 
     #[tokio::test]
+    async fn encrypted_files_are_listed_and_groups_share_their_datanodes() {
+        let files = ["a", "b"].map(|name| {
+            let (status, mut blocks) =
+                listed((0..5).map(|i| (i, datanode(([10, 0, 0, 1], i.into()).into()))));
+            blocks.blocks[0].block.id = if name == "a" { -16i64 } else { -32 } as u64;
+            blocks.encryption = Some(crate::proto::Empty {});
+            let policy = blocks.policy.clone();
+            FileStatus { kind: 2, name: name.into(), blocks: Some(blocks), policy, ..status }
+        });
+        let page = Listing { page: Some(ListingPage { entries: files.to_vec(), remaining: 0 }) };
+        let namenode = crate::fake::namenode(&[("getListing", page.encode_to_vec())]);
+        let (mut records, mut left_alone) = (Records::default(), LeftAlone::default());
+        let found =
+            groups(&namenode, "/", &mut records, &mut left_alone, BTreeSet::new()).await.unwrap().groups;
+        assert_eq!((found.len(), left_alone.untold().len()), (2, 0));
+        let mut first = found.values().map(|group| &group.holders[&kintsu_dag::BlockIndex(0)][0].datanode);
+        assert!(Arc::ptr_eq(first.next().unwrap(), first.next().unwrap()));
+    }
+
+    #[tokio::test]
     async fn a_reason_to_leave_files_alone_is_told_once() {
-        let file = |name: &str, id, encrypted: bool| {
+        let file = |name: &str, id| {
             let policy = Some(Policy { id, ..Policy::default() });
-            let encryption = encrypted.then_some(Empty {});
-            let blocks = LocatedBlocks { policy: policy.clone(), encryption, ..LocatedBlocks::default() };
+            let blocks = LocatedBlocks { policy: policy.clone(), ..LocatedBlocks::default() };
             FileStatus { kind: 2, name: name.into(), blocks: Some(blocks), policy, ..FileStatus::default() }
         };
         // RS-LEGACY-6-3-1024k, a policy that nobody knows, RS-6-3-1024k.
-        let entries = vec![
-            file("a", 3, false),
-            file("b", 3, false),
-            file("c", 99, false),
-            file("d", 1, false),
-            file("e", 1, true),
-            file("f", 1, true),
-        ];
+        let entries = vec![file("a", 3), file("b", 3), file("c", 99), file("d", 1)];
         let page = Listing { page: Some(ListingPage { entries, remaining: 0 }) };
         let namenode = crate::fake::namenode(&[("getListing", page.encode_to_vec())]);
         let (mut records, mut left_alone) = (Records::default(), LeftAlone::default());
         groups(&namenode, "/", &mut records, &mut left_alone, BTreeSet::new()).await.unwrap();
         let told = left_alone.untold();
-        let parts = ["rs-legacy", "id 99", "/.kintsu/e: expected a file outside encryption zones"];
-        assert!(told.len() == 3 && parts.iter().zip(&told).all(|(part, why)| why.contains(part)), "{told:?}");
+        let parts = ["rs-legacy", "id 99"];
+        assert!(told.len() == 2 && parts.iter().zip(&told).all(|(part, why)| why.contains(part)), "{told:?}");
         groups(&namenode, "/", &mut records, &mut left_alone, BTreeSet::new()).await.unwrap();
         assert_eq!(left_alone.untold(), Vec::<String>::new(), "the next scan has nothing new to say");
     }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::agents::Coordinator;
 use crate::credit::{Back, By, Credit};
 use crate::handover::{Now, refresh};
+use crate::maintenance::Resting;
 use crate::objects::Records;
 use crate::vigil::{Gone, TICK, Vigil, lost, there};
 use crate::walk::{LeftAlone, groups};
@@ -99,6 +100,7 @@ pub enum Seen {
 struct Picture {
     groups: BTreeMap<u64, Group>,
     lost: BTreeMap<BlockId, Instant>,
+    resting: Resting,
     /// Since when something is lost, and what came back since: blocks and bytes.
     since: Option<(Instant, usize, u64)>,
     told: Option<Seen>,
@@ -123,17 +125,19 @@ pub async fn watch(
     let (mut left_alone, mut credit) = (LeftAlone::default(), Credit::of(coordinator));
     let asked = BTreeSet::new();
     picture.groups = groups(namenode, root, &mut records, &mut left_alone, asked).await?.groups;
-    let live = vigil.look(namenode).await?.live;
+    let sight = vigil.look(namenode).await?;
+    picture.resting.now(&sight);
     let mut seen = vec![Seen::Scanned { groups: picture.groups.len() }];
     // Where HDFS has lists of who may call what, this call may be refused to a superuser. Then the release is not known.
     let release = namenode.namespace().await.ok().and_then(|namespace| notes::release(&namespace.release));
-    seen.extend(release.into_iter().chain(notes::racks(&live)).map(|text| Seen::Note { text }));
+    let said = release.into_iter().chain(notes::racks(&sight.live)).chain(sight.notes);
+    seen.extend(said.map(|text| Seen::Note { text }));
     let mut scanned = Instant::now();
     loop {
         let began = Instant::now();
         if scanned.elapsed() >= scan {
             match groups(namenode, root, &mut records, &mut left_alone, BTreeSet::new()).await {
-                Ok(found) => picture.groups = found.groups,
+                Ok(found) => picture.list(found.groups),
                 Err(error) => seen.push(Seen::Failed { why: error.to_string() }),
             }
             scanned = Instant::now();
@@ -147,6 +151,8 @@ pub async fn watch(
                         .iter()
                         .map(|(datanode, why)| Seen::Gone { datanode: datanode.clone(), why: why.clone() }),
                 );
+                picture.resting.now(&sight);
+                seen.extend(sight.notes.iter().map(|text| Seen::Note { text: text.clone() }));
                 seen.extend(sight.back.iter().map(|datanode| Seen::Back { datanode: datanode.clone() }));
                 if let Err(error) = picture.renew(namenode, &sight.gone).await {
                     seen.push(Seen::Failed { why: error.to_string() });
@@ -165,9 +171,18 @@ pub async fn watch(
 }
 
 impl Picture {
+    /// There are these groups.
+    fn list(&mut self, groups: BTreeMap<u64, Group>) {
+        for group in groups.values() {
+            self.resting.renew(self.groups.get(&group.id), group, |_, _| false);
+        }
+        self.resting.keep(&groups);
+        self.groups = groups;
+    }
+
     /// Asks once more for groups with losses. What fails of one does not keep the others from being asked for; the first failure is returned.
     async fn renew(&mut self, namenode: &NameNode, gone: &Gone) -> Result<(), HdfsError> {
-        let damaged = |group: &&Group| !lost(group, gone).is_empty();
+        let damaged = |group: &&Group| !lost(group, gone, &self.resting).is_empty();
         let mut damaged: Vec<Group> = self.groups.values().filter(damaged).cloned().collect();
         if damaged.len() > MOST_ASKED {
             // Those that were lost last wait.
@@ -177,7 +192,10 @@ impl Picture {
         let mut done = Ok(());
         for group in damaged {
             match refresh(namenode, &group).await {
-                Ok(Now::Same(now)) => _ = self.groups.insert(now.id, *now),
+                Ok(Now::Same(now)) => {
+                    self.resting.renew(self.groups.get(&now.id), &now, |_, _| false);
+                    self.groups.insert(now.id, *now);
+                }
                 Ok(Now::Changed(_)) => _ = self.groups.remove(&group.id),
                 Err(error) if error.no_namenode() => return Err(error),
                 Err(error) => done = done.and(Err(error)),
@@ -196,13 +214,13 @@ impl Picture {
         let (mut seen, mut now) = (Vec::new(), BTreeSet::new());
         let (mut damaged, mut unreadable, mut bytes, mut missing) = (0, 0, 0, 0);
         for group in self.groups.values() {
-            let lost = lost(group, gone);
+            let lost = lost(group, gone, &self.resting);
             if lost.is_empty() {
                 continue;
             }
             damaged += 1;
             unreadable += usize::from(!group.policy.code.recoverable(&lost));
-            missing += group.missing().len();
+            missing += lost.iter().filter(|index| !group.holders.contains_key(index)).count();
             bytes += lost.iter().map(|index| group.block_bytes(*index)).sum::<u64>();
             now.extend(lost.into_iter().map(|index| BlockId { stripe: StripeId(group.id), index }));
         }

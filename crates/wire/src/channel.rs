@@ -12,6 +12,7 @@ use crate::agent::agent_client::AgentClient;
 use crate::agent::agent_server::{Agent, AgentServer};
 use crate::beside::beside_client::BesideClient;
 use crate::beside::beside_server::{Beside, BesideServer};
+use crate::inflow::Inflow;
 use crate::membership::membership_client::MembershipClient;
 use crate::membership::membership_server::{Membership, MembershipServer};
 use crate::net::{self, TcpListener};
@@ -103,15 +104,15 @@ pub fn connect_coordinator(
 }
 
 /// Wraps an agent's service with checks of version, token, cluster and size. Once the agent belongs to a cluster,
-/// every caller must show that it belongs to it too.
+/// every caller must show that it belongs to it too. What users send is bounded, of all calls together.
 pub fn guard_agent<T: Agent>(
     service: T,
     credentials: &Credentials,
-) -> InterceptedService<AgentServer<T>, Incoming> {
+) -> Inflow<InterceptedService<AgentServer<T>, Incoming>> {
     let server = AgentServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    InterceptedService::new(server, Incoming::members_only(credentials))
+    Inflow::new(InterceptedService::new(server, Incoming::members_only(credentials)))
 }
 
 /// The service for agents, to be served by [`serve`]; with TLS for nobody else.

@@ -13,6 +13,7 @@ pub mod copy;
 mod error;
 pub mod frame;
 mod identity;
+pub mod inflow;
 pub mod message;
 pub mod net;
 mod peer;

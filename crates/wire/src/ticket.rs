@@ -31,6 +31,8 @@ pub enum Access {
     ReadLog,
     /// Updates of it are logged, and read. The generation does not matter.
     Log,
+    /// What the next commit takes of its log is fixed. The generation does not matter.
+    Freeze,
 }
 
 /// Permission for one block on one node.
@@ -143,6 +145,7 @@ impl fmt::Display for Access {
             Self::Write => "write",
             Self::ReadLog => "read the log of",
             Self::Log => "log updates of",
+            Self::Freeze => "fix the log of",
         })
     }
 }
@@ -178,6 +181,7 @@ mod tests {
             Ticket { block: BlockId { index: BlockIndex(3), ..block }, ..ticket },
             Ticket { generation: 5, ..ticket },
             Ticket { access: Access::Write, ..ticket },
+            Ticket { access: Access::Freeze, ..ticket },
             Ticket { until: 1001, ..ticket },
             Ticket { mac: [0; MAC_BYTES], ..ticket },
             secret.issue(NodeId(4), block, 4, Access::Read, 1000),

@@ -22,7 +22,7 @@ use tonic::{Extensions, Request, Status};
 use crate::message::NodeAddress;
 
 /// The version of this release.
-pub const PROTOCOL_VERSION: u32 = 15;
+pub const PROTOCOL_VERSION: u32 = 16;
 
 /// The oldest version that it speaks too.
 pub const OLDEST_VERSION: u32 = 8;
@@ -56,6 +56,10 @@ pub const COMPARES: u32 = 14;
 /// Since this version causes of health speak of the logs of volumes, and of stripes that contradict themselves or were not compared in
 /// time; an older reader refuses an answer with a kind that it does not know.
 pub const LOG_CAUSES: u32 = 14;
+
+/// Since this version whoever writes to a volume, or commits it, gives a home the tickets for the nodes that keep replicas, and the
+/// home hands them on; older ones give none.
+pub const HANDS_ON_TICKETS: u32 = 16;
 
 /// The gRPC metadata key of the version of the call.
 const VERSION_KEY: &str = "kintsu-protocol";

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kintsu_dag::BlockIndex;
+use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_wire::message::{AppendUpdates, CommitVolume, LoggedBlocks, LoggedUpdate, StripeOfVolume};
+use kintsu_wire::ticket::Ticket;
 use tonic::{Code, Status};
 
 use super::Shared;
@@ -248,6 +249,7 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
     let (first, rest) = mapped.log(piece.block).split_first().ok_or_else(missing)?;
     let address = |node| mapped.control(node).ok_or_else(missing);
     let forward = rest.iter().map(|node| address(*node)).collect::<Result<Vec<_>, _>>()?;
+    let tickets = |node: &NodeId| -> Vec<Ticket> { mapped.ticket(piece.block, *node).into_iter().collect() };
     let append = AppendUpdates {
         updates: records(mapped, piece),
         replica: mapped.is_replica(piece.block, *first),
@@ -256,7 +258,8 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
         send_old: shared.sends_old,
         // A home that has an older version by now, which no commit left there, has lost one.
         deltas_from: shared.sends_deltas.then(|| mapped.generation(piece.block)),
-        tickets: mapped.ticket(piece.block, *first).into_iter().collect(),
+        tickets: tickets(first),
+        forward_tickets: rest.iter().map(tickets).collect(),
         ..AppendUpdates::default()
     };
     let agent = shared.client.conductor().agent(address(*first)?);

@@ -10,7 +10,7 @@ use kintsu_wire::message::{AsideBlock, BlockPage, BlockRef, FaultKind, HeldBlock
 
 use super::commit::{LOOK_BATCH, look};
 use super::quarantine::settle_quarantine;
-use super::upgrade::settle_version;
+use super::upgrade::{check_agent, everybody_hands_on, settle_version};
 use super::volumes::promote_decided;
 use crate::cluster::Cluster;
 use crate::engine::enroll::{self, Late, Older, OutOfTurn, Page, Range, Reported};
@@ -36,6 +36,7 @@ pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Regis
     if let Some(node) = request.node {
         check_rival(cluster, node, request.control, request.incarnation).await?;
     }
+    check_agent(cluster, &request)?;
     look_back(cluster, &request).await?;
     let Register { rack, control, data, dir, incarnation, .. } = request;
     let mut record = NodeRecord::new(rack, control, data, dir, incarnation);
@@ -73,7 +74,8 @@ pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Regis
         cluster.meta.off(move |meta| meta.forget_found_on(node)).await?;
     }
     let tickets = cluster.tickets.as_ref().map(|tickets| tickets.for_agent(node));
-    Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen: cluster.seen(), labels, tickets })
+    let (seen, agents_too) = (cluster.seen(), everybody_hands_on(cluster));
+    Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen, labels, tickets, agents_too })
 }
 
 /// Refuses to replace an agent that still accepts connections.

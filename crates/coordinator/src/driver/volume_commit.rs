@@ -132,13 +132,20 @@ async fn freeze(
 ) -> Result<(Frozen, Frozen)> {
     let generations = stripe.generations();
     let ask = blocks.iter().map(async |&(block, home)| {
-        let replicas =
-            addresses(logs.logs[usize::from(block.0)].iter().skip(1), |node| cluster.control(node))?;
+        let others = || logs.logs[usize::from(block.0)].iter().skip(1);
+        let replicas = addresses(others(), |node| cluster.control(node))?;
         let deltas = generations.get(usize::from(block.0)).filter(|_| deltas).copied().into_iter().collect();
         let id = BlockId { stripe: stripe.id, index: block };
         let folder = logs.folders.get(&home).copied();
-        let replicas = vec![replicas];
-        let freeze = FreezeUpdates { blocks: vec![id], replica: false, replicas, folder, deltas };
+        let freeze = FreezeUpdates {
+            blocks: vec![id],
+            replica: false,
+            replicas: vec![replicas],
+            folder,
+            deltas,
+            tickets: Vec::new(),
+            replica_tickets: cluster.tickets.iter().map(|tickets| tickets.freeze(id, others())).collect(),
+        };
         let frozen = within(cluster.agent(home)?.freeze_updates(freeze)).await.map_err(failed(home))?;
         Ok::<_, CoordinatorError>((block, frozen.blocks.into_iter().next().flatten()))
     });

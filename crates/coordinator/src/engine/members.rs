@@ -165,6 +165,11 @@ impl Members {
         self.iter().filter(older).map(|(node, _)| node).collect()
     }
 
+    /// Whether all nodes, also those that are away, have said that they speak this version of the protocol or a later one.
+    pub fn all_speak(&self, version: u32) -> bool {
+        self.members.values().all(|m| m.record.protocol >= version)
+    }
+
     /// The nodes that are there and have not said which versions of the protocol they speak.
     pub fn without_version(&self) -> Vec<NodeId> {
         self.iter().filter(|(_, m)| m.up && m.record.protocol == 0).map(|(node, _)| node).collect()

@@ -8,21 +8,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::update::{Scheme, interim_home};
 use kintsu_plan::{StripeView, Topology};
+use kintsu_wire::PROTOCOL_VERSION;
 
 /// Who writes to which volume, and until when.
 #[derive(Debug, Clone, Default)]
 pub struct VolumeLeases {
     lease_ms: u64,
-    /// By volume: the writer, and when its lease ends.
-    held: BTreeMap<u64, (u64, u64)>,
+    /// By volume.
+    held: BTreeMap<u64, Lease>,
+}
+
+/// Who writes to a volume.
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    writer: u64,
+    end_ms: u64,
+    /// The newest version of the protocol that the writer speaks; 0 if it has not said it since the coordinator started.
+    version: u32,
 }
 
 impl VolumeLeases {
     /// Leases for these (volume, writer), each with the full time from now.
     pub fn new(lease_ms: u64, writers: impl IntoIterator<Item = (u64, u64)>, now_ms: u64) -> Self {
-        let held =
-            writers.into_iter().map(|(volume, writer)| (volume, (writer, now_ms + lease_ms))).collect();
-        Self { lease_ms, held }
+        let end_ms = now_ms + lease_ms;
+        let lease = |(volume, writer)| (volume, Lease { writer, end_ms, version: 0 });
+        Self { lease_ms, held: writers.into_iter().map(lease).collect() }
     }
 
     /// How long a lease is without renewal.
@@ -32,21 +42,34 @@ impl VolumeLeases {
 
     /// Whether somebody else than `writer` has a lease: for how many milliseconds more.
     pub fn other(&self, volume: u64, writer: u64, now_ms: u64) -> Option<u64> {
-        let (holder, end) = self.held.get(&volume)?;
-        (*holder != writer && *end > now_ms).then(|| end - now_ms)
+        let lease = self.held.get(&volume)?;
+        (lease.writer != writer && lease.end_ms > now_ms).then(|| lease.end_ms - now_ms)
     }
 
     /// Gives the lease to a writer.
     pub fn grant(&mut self, volume: u64, writer: u64, now_ms: u64) {
-        self.held.insert(volume, (writer, now_ms + self.lease_ms));
+        let end_ms = now_ms + self.lease_ms;
+        self.held.insert(volume, Lease { writer, end_ms, version: PROTOCOL_VERSION });
+    }
+
+    /// The writer has called, and speaks this version of the protocol at most.
+    pub fn speaks(&mut self, volume: u64, writer: u64, version: u32) {
+        if let Some(lease) = self.held.get_mut(&volume).filter(|lease| lease.writer == writer) {
+            lease.version = version;
+        }
+    }
+
+    /// Whether all that write now speak this version or a later one.
+    pub fn all_speak(&self, version: u32, now_ms: u64) -> bool {
+        self.held.values().all(|lease| lease.version >= version || lease.end_ms <= now_ms)
     }
 
     /// The writer goes on. Returns false if it is not the writer any more. A lease that ran out and that nobody took goes on
     /// too.
     pub fn renew(&mut self, volume: u64, writer: u64, now_ms: u64) -> bool {
         match self.held.get_mut(&volume) {
-            Some((holder, end)) if *holder == writer => {
-                *end = now_ms + self.lease_ms;
+            Some(lease) if lease.writer == writer => {
+                lease.end_ms = now_ms + self.lease_ms;
                 true
             }
             _ => false,
@@ -55,7 +78,7 @@ impl VolumeLeases {
 
     /// Whether this is the writer.
     pub fn is_writer(&self, volume: u64, writer: u64) -> bool {
-        self.held.get(&volume).is_some_and(|(holder, _)| *holder == writer)
+        self.held.get(&volume).is_some_and(|lease| lease.writer == writer)
     }
 
     /// The writer has ended; returns whether it was the writer.
@@ -69,7 +92,7 @@ impl VolumeLeases {
 
     /// Whether somebody has a lease now.
     pub fn is_held(&self, volume: u64, now_ms: u64) -> bool {
-        self.held.get(&volume).is_some_and(|(_, end)| *end > now_ms)
+        self.held.get(&volume).is_some_and(|lease| lease.end_ms > now_ms)
     }
 }
 

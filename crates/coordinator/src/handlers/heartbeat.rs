@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kintsu_wire::message::{Heartbeat, HeartbeatReply};
 
 use crate::cluster::Cluster;
+use crate::driver;
 use crate::engine::bandwidth::Place;
 use crate::engine::members::Change;
 use crate::error::Result;
@@ -40,7 +41,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Heartbeat) -> Result<Heartb
         Ok(None) | Err(()) => {}
     }
     let repair_rate = cluster.give_way().rate();
-    Ok(HeartbeatReply { register_again: seen.is_err(), seen: cluster.seen(), repair_rate })
+    let agents_too = driver::everybody_hands_on(cluster);
+    Ok(HeartbeatReply { register_again: seen.is_err(), seen: cluster.seen(), repair_rate, agents_too })
 }
 
 #[cfg(test)]

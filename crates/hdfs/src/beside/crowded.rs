@@ -123,7 +123,7 @@ async fn one(shared: &Shared, group: &Group, crowd: &Crowd) -> Result<(), HdfsEr
 /// The block of the group that the NameNode lists on this DataNode, if it lists it nowhere else: else it will have one deleted.
 fn listed(group: &Group, datanode: &str) -> Option<(BlockIndex, DatanodeInfo)> {
     group.holders.iter().find_map(|(index, holders)| match &holders[..] {
-        [holder] if address(&holder.datanode) == datanode => Some((*index, holder.datanode.clone())),
+        [holder] if address(&holder.datanode) == datanode => Some((*index, (*holder.datanode).clone())),
         _ => None,
     })
 }

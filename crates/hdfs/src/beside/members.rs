@@ -240,6 +240,7 @@ impl Membership for Members {
             seen: None,
             labels: false,
             tickets: None,
+            agents_too: false,
         }))
     }
 
@@ -265,7 +266,12 @@ impl Membership for Members {
         if let Some(member) = known {
             (member.heard, member.usage) = (Instant::now(), beat.usage.known());
         }
-        Ok(Response::new(HeartbeatReply { register_again, seen: None, repair_rate: self.repair_rate }))
+        Ok(Response::new(HeartbeatReply {
+            register_again,
+            seen: None,
+            repair_rate: self.repair_rate,
+            agents_too: false,
+        }))
     }
 
     async fn report_bad(&self, request: Request<BadBlock>) -> Result<Response<Done>, Status> {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::crowded::Crowd;
 use super::members::{AllStaged, Staged};
 use crate::group::INDEX_BITS;
+use crate::maintenance::Resting;
 use crate::proto::names::DatanodeInfo;
 use crate::vigil::{Gone, address, there};
 use crate::walk::Scan;
@@ -37,6 +38,8 @@ pub(super) struct Memory {
     /// The DataNodes that are gone, with the reason.
     pub gone: Gone,
     pub live: Vec<DatanodeInfo>,
+    /// What rests on DataNodes in maintenance.
+    pub maintenance: Resting,
     /// All groups as of the last scan; and those that it did not find, of which blocks are staged.
     pub groups: BTreeMap<u64, Group>,
     /// The groups of blocks whose names on agents do not tell: those of objects.
@@ -115,6 +118,7 @@ impl Memory {
     /// folder that the scan had behind it. Whether it is gone is asked by its inode, when the staged blocks are judged. Returns how many staged
     /// blocks are of no group that is known.
     pub fn list(&mut self, Scan { groups, unmet, all }: Scan, staged: &AllStaged) -> usize {
+        groups.values().for_each(|group| self.remember_places(group));
         let before = std::mem::take(&mut self.unmet);
         let times = |id: u64| (id, before.get(&id).map_or(1, |times| times.saturating_add(1)));
         self.unmet = unmet.into_iter().filter(|_| all).map(times).collect();
@@ -134,6 +138,7 @@ impl Memory {
                 _ => unknown += 1,
             }
         }
+        self.maintenance.keep(&self.groups);
         self.forget();
         unknown
     }
@@ -145,8 +150,18 @@ impl Memory {
 
     /// A group is so now.
     pub fn renew(&mut self, group: Group) {
+        self.remember_places(&group);
         self.groups.insert(group.id, group);
         self.forget_damage();
+    }
+
+    /// Remembers where blocks were that are not listed any more.
+    fn remember_places(&mut self, now: &Group) {
+        let Self { groups, damaged, maintenance, .. } = self;
+        let is_damaged = |index, node: &str| {
+            damaged.get(&block(now.id, index)).is_some_and(|copies| copies.contains_key(node))
+        };
+        maintenance.renew(groups.get(&now.id), now, is_damaged);
     }
 
     /// The group of a block on an agent.
@@ -351,8 +366,14 @@ impl Memory {
     }
 
     /// The indices of a group that no DataNode has like that.
-    pub fn lost(&self, group: &Group) -> Vec<BlockIndex> {
+    pub fn absent(&self, group: &Group) -> Vec<BlockIndex> {
         group.expected().filter(|index| self.holder(group, *index).is_none()).collect()
+    }
+
+    /// Those of them that do not rest on DataNodes in maintenance either.
+    pub fn lost(&self, group: &Group) -> Vec<BlockIndex> {
+        let is_damaged = |index, node: &str| self.damage(group.id, index, node).is_some();
+        self.maintenance.lost(group, self.absent(group), is_damaged)
     }
 
     /// Whether that proved this staged block, if it was compared with all of these blocks of its group.
@@ -459,6 +480,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::group::tests::{datanode, held};
+    use crate::vigil::Sight;
 
     /// As if so much time had passed.
     pub(crate) fn later(memory: &mut Memory, by: Duration) {
@@ -519,6 +541,29 @@ pub(super) mod tests {
         memory.damaged(group.id, index, on);
         memory.list(found([]), &AllStaged::new());
         assert!(memory.lost(&group).is_empty(), "its file was deleted");
+    }
+
+    #[test]
+    fn what_rests_on_a_datanode_in_maintenance_is_absent_and_not_lost() {
+        let (mut memory, group, (index, on)) = (Memory::default(), group_of(&[]), DAMAGED);
+        let mut unlisted = group.clone();
+        unlisted.holders.remove(&index);
+        let maintenance = vec![datanode(([10, 0, 0, 1], 3).into())];
+        memory.maintenance.now(&Sight { maintenance, ..Sight::default() });
+        for by_scan in [false, true] {
+            memory.list(found([group.clone()]), &AllStaged::new());
+            match by_scan {
+                true => _ = memory.list(found([unlisted.clone()]), &AllStaged::new()),
+                false => memory.renew(unlisted.clone()),
+            }
+            assert_eq!((memory.absent(&unlisted), memory.lost(&unlisted)), (vec![index], vec![]));
+        }
+        // Its copy is damaged, and the NameNode knows.
+        memory.renew(group.clone());
+        memory.damaged(group.id, index, on);
+        assert_eq!(memory.lost(&group), [index]);
+        memory.renew(unlisted.clone());
+        assert_eq!(memory.lost(&unlisted), [index]);
     }
 
     #[test]

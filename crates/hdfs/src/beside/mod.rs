@@ -1,7 +1,7 @@
 //! A coordinator beside an HDFS: sees losses early, has agents beside the DataNodes rebuild lost internal blocks along
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
-//! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
+//! In the order of a repair: `vigil` (what is lost), `resting` (what is not, because its DataNode is in maintenance), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
 //! requestor), `compare` (with the rest of its group), `settle` (hand-over), `keep` (what may not be dropped), `crowded` (when HDFS rebuilt
 //! beside it). `busy` are the groups that are worked on. `damage` is
 //! what agents find on disks when they read for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
@@ -17,6 +17,7 @@ mod members;
 mod memory;
 mod readers;
 mod rebuild;
+mod resting;
 mod scene;
 mod settle;
 mod unlisted;
@@ -394,10 +395,15 @@ async fn look(shared: &Arc<Shared>, watching: &mut Watching) -> Result<(), HdfsE
         };
         shared.tell(Event::Note { text: text.into() });
     }
-    let Sight { live, gone, left, back } = watching.vigil.look(&shared.namenode).await?;
+    let sight = watching.vigil.look(&shared.namenode).await?;
+    shared.memory().maintenance.now(&sight);
+    let Sight { live, gone, left, back, notes, .. } = sight;
     {
         let mut memory = shared.memory();
         (memory.live, memory.gone) = (live, gone);
+    }
+    for text in notes {
+        shared.tell(Event::Note { text });
     }
     for (datanode, why) in left {
         shared.tell(Event::Gone { datanode, why });

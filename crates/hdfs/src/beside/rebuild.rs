@@ -15,7 +15,7 @@ use super::compare::wrong;
 use super::damage::{leave_out, unusable};
 use super::members::{AllStaged, Member, Staged, nodes_with};
 use super::memory::{Memory, Work};
-use super::{Block, Event, Shared, scene};
+use super::{Block, Event, Shared, resting, scene};
 use crate::handover::{Now, refresh};
 use crate::{Group, HdfsError};
 
@@ -45,8 +45,9 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     for old in due {
         match wanted(shared, &old, &kept).await {
             Ok(Some((group, lost))) => {
-                let (barred, staged) = (barred(shared, &group), readable(&shared.memory(), &group, &kept));
-                window.push(scene::damaged(&group, &lost, &members, &topology, &barred, &staged));
+                let also = readable(&shared.memory(), &group, &kept, &members);
+                let barred = barred(shared, &group);
+                window.push(scene::damaged(&group, &lost, &members, &topology, &barred, &also));
                 groups.push(group);
             }
             Ok(None) => {}
@@ -133,24 +134,35 @@ async fn wanted(
         }
     };
     shared.memory().renew(group.clone());
-    let mut lost = shared.memory().lost(&group);
+    let mut lost = resting::lost(shared, &group).await?;
     lost.retain(|index| group.named(*index) && !is_kept(&group, *index, kept));
     Ok((!lost.is_empty()).then_some((group, lost)))
 }
 
-/// The staged blocks of a group that are read to rebuild others: none, as long as the stored ones suffice.
-fn readable(memory: &Memory, group: &Group, kept: &AllStaged) -> Vec<(BlockIndex, NodeId)> {
-    let lost = memory.lost(group);
-    if group.policy.code.recoverable(&lost) {
+/// Blocks of a group that are read besides those that HDFS lists, to rebuild others: none, as long as these suffice; else staged ones,
+/// and those on DataNodes in maintenance that live.
+fn readable(
+    memory: &Memory,
+    group: &Group,
+    kept: &AllStaged,
+    members: &BTreeMap<NodeId, Member>,
+) -> Vec<(BlockIndex, NodeId)> {
+    let absent = memory.absent(group);
+    if group.policy.code.recoverable(&absent) {
         return Vec::new();
     }
     let fits =
         |staged: &&Staged| u64::from(staged.held.generation) == group.block(staged.held.id.index).generation;
-    let of_group = lost.iter().flat_map(|index| {
+    let of_group = absent.iter().flat_map(|index| {
         let id = group.on_agents(*index);
         kept.range((id, NodeId(0))..=(id, NodeId(u32::MAX))).map(|(_, staged)| staged)
     });
-    of_group.filter(fits).map(|staged| (staged.held.id.index, staged.node)).collect()
+    let staged = of_group.filter(fits).map(|staged| (staged.held.id.index, staged.node));
+    let resting = absent.iter().filter_map(|index| {
+        let datanode = memory.maintenance.at(group, *index)?;
+        Some((*index, *members.iter().find(|(_, member)| member.datanode == datanode)?.0))
+    });
+    staged.chain(resting).collect()
 }
 
 /// The nodes that get no block of a group: those that failed at one, and those with a staged one.
@@ -246,10 +258,11 @@ mod tests {
     use kintsu_wire::message::HeldBlock;
 
     use super::*;
-    use crate::beside::members::tests::staged;
+    use crate::beside::members::tests::{register, staged};
     use crate::beside::memory::tests::later;
     use crate::beside::tests::shared;
     use crate::group::tests::{datanode, held};
+    use crate::vigil::Sight;
     use crate::walk::Scan;
 
     /// A group with this id whose blocks with these indices are lost.
@@ -310,10 +323,11 @@ mod tests {
             .map(|staged| ((staged.held.id, staged.node), staged))
             .into();
         assert_eq!(ids(&memory, &kept, 1), [16], "it can be rebuilt, the other one not");
-        let homes = readable(&memory, &group, &kept);
+        let homes = readable(&memory, &group, &kept, &BTreeMap::new());
         assert_eq!(homes, [(BlockIndex(0), a), (BlockIndex(1), b)], "one is of an older generation");
         let fewer = self::group(16, &[0, 1]);
-        assert!(readable(&listed([fewer.clone()]), &fewer, &kept).is_empty(), "three are stored");
+        let stored = readable(&listed([fewer.clone()]), &fewer, &kept, &BTreeMap::new());
+        assert!(stored.is_empty(), "three are stored");
         let node =
             kintsu_plan::Node { rack: kintsu_dag::RackId(0), usable: true, used_bytes: 0, room_bytes: None };
         let topology = Topology { nodes: [a, b].map(|id| (id, node.clone())).into(), ..Topology::default() };
@@ -321,6 +335,19 @@ mod tests {
         let damaged = scene::damaged(&group, &[BlockIndex(2)], &BTreeMap::new(), &topology, &barred, &homes);
         assert_eq!(damaged.view.homes, [Some(a), Some(b), None, None, None]);
         assert!(damaged.barred.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_rests_on_a_datanode_in_maintenance_that_lives_is_read_where_too_few_are_stored() {
+        let (shared, _happens) = shared(crate::fake::namenode(&[]));
+        let node = register(&shared.members, "10.0.0.1:1", 11).await;
+        let (group, members) = (group(16, &[0, 1, 2]), shared.members.alive());
+        let mut memory = listed([self::group(16, &[1, 2])]);
+        let maintenance = vec![datanode(([10, 0, 0, 1], 1).into())];
+        memory.maintenance.now(&Sight { live: maintenance.clone(), maintenance, ..Sight::default() });
+        memory.renew(group.clone());
+        assert_eq!(memory.lost(&group), [1, 2].map(BlockIndex));
+        assert_eq!(readable(&memory, &group, &AllStaged::new(), &members), [(BlockIndex(0), node)]);
     }
 
     #[tokio::test]

@@ -24,8 +24,9 @@ use super::keep::{again, keep, nobody_needs};
 use super::members::{Member, Staged};
 use super::memory::{Memory, Work};
 use super::rebuild::conduct;
+use super::resting::is_lost;
 use super::{Block, Event, Shared};
-use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
+use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh, unit_bytes};
 use crate::proto::names::{DatanodeInfo, LocatedBlock};
 use crate::store::HandOver;
 use crate::token::write_token;
@@ -216,7 +217,8 @@ async fn judge(
     // Most blocks only wait, and that needs no further question.
     let mut next = step(shared, &now, staged, member, proved);
     if matches!(next, Step::Report | Step::HandOver) {
-        if shared.namenode.safe_mode().await? {
+        let lost = matches!(next, Step::Report) || is_lost(shared, &now, index).await?;
+        if !lost || shared.namenode.safe_mode().await? {
             return Ok(Verdict::Wait);
         }
         now = match present(shared, group, staged).await? {
@@ -297,8 +299,10 @@ fn to_tell(
     report_after: Option<Duration>,
 ) -> Vec<DatanodeInfo> {
     let holders = group.holders.get(&index).into_iter().flatten();
-    let datanodes: Vec<DatanodeInfo> = holders.map(|holder| holder.datanode.clone()).collect();
+    let datanodes: Vec<DatanodeInfo> = holders.map(|holder| DatanodeInfo::clone(&holder.datanode)).collect();
     let silent = |node: &DatanodeInfo| report_after.is_some_and(|after| unheard(&memory.live, node, after));
+    // One on its way into maintenance may be silent.
+    let silent = |node: &DatanodeInfo| silent(node) && memory.maintenance.at(group, index).is_none();
     let bad = |node: &DatanodeInfo| memory.to_tell(group.id, index, &address(node)) || silent(node);
     if datanodes.iter().all(bad) { datanodes } else { Vec::new() }
 }
@@ -315,7 +319,8 @@ async fn hand_over(
         Some(keys) => Some(write_token(&keys.current, shared.namenode.user(), &group.block(index))?),
         None => None,
     };
-    let order = HandOver { pool: group.pool.clone(), datanode: member.datanode.clone(), token };
+    let unit_bytes = Some(unit_bytes(&shared.namenode, group).await? as u32);
+    let order = HandOver { pool: group.pool.clone(), datanode: member.datanode.clone(), token, unit_bytes };
     let view = group.view(NodeId::CLIENT, |_| false);
     let plan = kintsu_plan::settle(&view, index, staged.node)?;
     let mut expect = vec![None; usize::from(index.0) + 1];
@@ -394,7 +399,7 @@ mod tests {
     use crate::beside::tests::shared;
     use crate::fake::namenode_that;
     use crate::group::tests::{datanode, held, listed};
-    use crate::proto::names::{BlockKeys, FileInfo, FileStatus, Locations, SafeMode};
+    use crate::proto::names::{BlockKeys, FileInfo, FileStatus, Locations, SafeMode, ServerDefaults};
     use crate::walk::Scan;
 
     fn at(port: u16) -> DatanodeInfo {
@@ -494,6 +499,7 @@ mod tests {
             "getBlockLocations" => Some(Locations { blocks: Some(file(before).1) }.encode_to_vec()),
             "setSafeMode" => Some(SafeMode { on: false }.encode_to_vec()),
             "getBlockKeys" => Some(BlockKeys { keys: None }.encode_to_vec()),
+            "getServerDefaults" => Some(ServerDefaults::default().encode_to_vec()),
             _ => None,
         });
         (namenode, group)

@@ -18,7 +18,7 @@ use crate::digest::Running;
 use crate::proto::changes::Mode;
 use crate::proto::names::{DatanodeInfo, ExtendedBlock, LocatedBlock};
 use crate::status::name;
-use crate::transfer::BlockWriter;
+use crate::transfer::{BlockWriter, UNIT_BYTES};
 use crate::vigil::address;
 use crate::{HdfsError, NameNode, transfer_address};
 
@@ -256,7 +256,8 @@ impl Columns {
             let nobody = || HdfsError::NotFound("a DataNode for a record".into());
             let (first, behind) = added.locations.split_first().ok_or_else(nobody)?;
             let token = added.token.given();
-            let mut writer = BlockWriter::begin(transfer_address(first)?, behind, &block, token, false)?;
+            let at = transfer_address(first)?;
+            let mut writer = BlockWriter::begin(at, behind, &block, UNIT_BYTES, token, false)?;
             writer.write(&bytes)?;
             writer.finish()
         });
@@ -294,7 +295,7 @@ impl Local for Writing {
         let token = target.token.given();
         let nobody = || HdfsError::NotFound("a DataNode for a block".into());
         let begun = target.locations.first().ok_or_else(nobody).and_then(transfer_address);
-        let begun = begun.and_then(|at| BlockWriter::begin(at, &[], &target.block, token, true));
+        let begun = begun.and_then(|at| BlockWriter::begin(at, &[], &target.block, UNIT_BYTES, token, true));
         let writer = Some(begun.map_err(|error| failed(id, &error))?);
         let (digest, digests) = (Running::new(), self.digests.clone());
         Ok(Output::Block(Box::new(ColumnSink { id, writer, digest, digests })))

@@ -178,7 +178,7 @@ fn any_replica(path: &str, block: &LocatedBlock) -> Result<Vec<u8>, HdfsError> {
 /// Who has a block. Nobody, if all copies are known to be bad.
 fn holders(block: &LocatedBlock) -> Vec<Holder> {
     let token = block.token.given().cloned();
-    let holder = |node: &_| Holder { datanode: Clone::clone(node), token: token.clone() };
+    let holder = |node: &_| Holder { datanode: Arc::new(Clone::clone(node)), token: token.clone() };
     if block.corrupt { Vec::new() } else { block.locations.iter().map(holder).collect() }
 }
 
@@ -426,7 +426,7 @@ mod tests {
 
     use super::*;
     use crate::block_id;
-    use crate::proto::names::{DatanodeInfo, ExtendedBlock};
+    use crate::proto::names::ExtendedBlock;
 
     /// A stripe of rs:n=5,k=3 whose blocks have these ids in HDFS; the generation stamp of each is 1000 more than its index.
     fn stripe(ids: [Option<u64>; 5]) -> Group {
@@ -450,7 +450,7 @@ mod tests {
         };
         let blocks: Vec<_> = ids.into_iter().enumerate().map(block).collect();
         let there = blocks.iter().enumerate().filter(|(_, block)| block.is_some());
-        let holder = Holder { datanode: DatanodeInfo::default(), token: None };
+        let holder = Holder { datanode: Arc::default(), token: None };
         let holders: BTreeMap<_, _> =
             there.map(|(i, _)| (BlockIndex(i as u8), vec![holder.clone()])).collect();
         Group {

@@ -13,8 +13,8 @@ use super::spread::{Moved, misplaced, spread};
 use crate::blocks::GroupBlocks;
 use crate::get::{Got, get_of};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
-use crate::proto::names::LocatedBlock;
-use crate::repair::{Repaired, RepairedBlock, named, rebuild, repair_group};
+use crate::proto::names::{DatanodeInfo, LocatedBlock};
+use crate::repair::{Repaired, RepairedBlock, named, rebuild, repair_group, resters};
 use crate::verify::{Verified, verify_group};
 use crate::{Agents, Group, HdfsError, NameNode};
 
@@ -106,7 +106,8 @@ pub struct RepairedObjects {
 }
 
 /// Rebuilds the blocks of objects below `root` that the NameNode reports missing or bad, and hands them over to DataNodes under their old
-/// names. Blocks of a stripe that are on one DataNode are moved to others. With `deep` all blocks are read first, and the NameNode is told of those that are wrong, as readers tell it.
+/// names. Blocks of a stripe that are on one DataNode are moved to others. What rests on DataNodes
+/// in maintenance, or may rest there, is only rebuilt `despite_maintenance`. With `deep` all blocks are read first, and the NameNode is told of those that are wrong, as readers tell it.
 /// `progress` is told each block.
 ///
 /// # Errors
@@ -116,10 +117,12 @@ pub async fn repair_objects(
     namenode: &NameNode,
     root: &str,
     deep: bool,
+    despite_maintenance: bool,
     progress: &mut (dyn FnMut(&RepairedBlock) + Send),
 ) -> Result<RepairedObjects, HdfsError> {
     namenode.check_transfer().await?;
     let live = namenode.live_datanodes().await?;
+    let mut resters = resters(namenode, despite_maintenance).await?;
     let mut repaired = Repaired::default();
     let (mut damaged, mut moved) = (Vec::new(), Vec::new());
     for object in objects(namenode, root, &mut repaired.failed).await? {
@@ -133,7 +136,7 @@ pub async fn repair_objects(
             false => Ok(()),
         };
         let done = match done {
-            Ok(()) => repair_group(namenode, &group, &mut repaired, progress).await,
+            Ok(()) => repair_group(namenode, &group, &mut resters, &mut repaired, progress).await,
             error => error,
         };
         let done = match (done, refresh(namenode, &group).await?) {
@@ -165,7 +168,7 @@ async fn report_wrong(namenode: &NameNode, group: &Group) -> Result<(), HdfsErro
         let file = examined.rebuilt.get(&index);
         crate::handover::check_digest(group, index, file).await?;
         let holders = group.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
-        let locations = holders.iter().map(|holder| holder.datanode.clone()).collect();
+        let locations = holders.iter().map(|holder| DatanodeInfo::clone(&holder.datanode)).collect();
         let bad = LocatedBlock { block: group.block(index), locations, ..LocatedBlock::default() };
         namenode.report_bad(bad).await?;
         noted(namenode, group, index).await?;

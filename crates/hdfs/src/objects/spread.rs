@@ -61,7 +61,7 @@ pub(crate) async fn spread(namenode: &NameNode, group: &Group) -> Result<Vec<Mov
 /// Blocks with one replica, and where that is.
 fn alone(group: &Group) -> impl Iterator<Item = (BlockIndex, &DatanodeInfo)> {
     group.holders.iter().filter_map(|(index, holders)| match &holders[..] {
-        [holder] => Some((*index, &holder.datanode)),
+        [holder] => Some((*index, &*holder.datanode)),
         _ => None,
     })
 }
@@ -152,7 +152,7 @@ mod tests {
         let layout =
             Layout { kind: LayoutKind::Striped, block_bytes: 8, cell_bytes: 1, w: 1, data_bytes: 24 };
         let holders = places.iter().enumerate().map(|(i, (uuid, rack))| {
-            let holder = Holder { datanode: datanode(uuid, rack), token: None };
+            let holder = Holder { datanode: datanode(uuid, rack).into(), token: None };
             (BlockIndex(i as u8), vec![holder])
         });
         Group {
@@ -183,7 +183,7 @@ mod tests {
         let shared = stripe([("a", "/1"), ("b", "/1"), ("c", "/2"), ("a", "/1"), ("e", "/3")]);
         assert_eq!(index(&shared), Some(3));
         let mut replicated = shared.clone();
-        let copy = Holder { datanode: datanode("f", "/3"), token: None };
+        let copy = Holder { datanode: datanode("f", "/3").into(), token: None };
         replicated.holders.get_mut(&BlockIndex(3)).unwrap().push(copy);
         assert_eq!(index(&replicated), None, "it is not known which replica stays");
         let crowded = stripe([("a", "/1"), ("b", "/1"), ("c", "/1"), ("d", "/2"), ("e", "/2")]);

@@ -73,6 +73,11 @@ impl DatanodeInfo {
     pub(crate) fn in_service(&self) -> bool {
         self.admin_state.unwrap_or(0) == 0
     }
+
+    /// Whether it is in maintenance, or on its way there.
+    pub(crate) fn in_maintenance(&self) -> bool {
+        matches!(self.admin_state, Some(3 | 4))
+    }
 }
 
 /// A block or group. For a group there is one index (a byte) and one token for each location.
@@ -228,7 +233,7 @@ pub struct ListingPage {
     pub remaining: u32,
 }
 
-/// `kind`: 1 all DataNodes, 2 live ones, 3 dead ones.
+/// `kind`: 1 all DataNodes, 2 live ones, 3 dead ones, 5 those that go into maintenance, 6 those in maintenance.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AskDatanodes {
     #[prost(int32, required, tag = "1")]
@@ -269,8 +274,11 @@ pub struct ServerDefaults {
     pub defaults: Defaults,
 }
 
+/// `unit_bytes`: under one checksum, in what clients write that are set to nothing else.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Defaults {
+    #[prost(uint32, optional, tag = "2")]
+    pub unit_bytes: Option<u32>,
     #[prost(bool, optional, tag = "6")]
     pub encrypted_transfer: Option<bool>,
 }

@@ -23,7 +23,7 @@ pub(crate) use fetch::fetch;
 pub use packet::{CRC32C, UNIT_BYTES};
 pub(crate) use packet::{check, supported};
 pub use read::BlockReader;
-pub(crate) use read::{Looked, look_for};
+pub(crate) use read::{Looked, look_for, unit_of};
 pub use write::BlockWriter;
 
 const VERSION: u16 = 28;
@@ -177,12 +177,20 @@ pub(crate) mod tests {
     pub(crate) fn datanode(
         has: impl Fn(&ExtendedBlock) -> Result<Vec<u8>, String> + Send + 'static,
     ) -> SocketAddr {
+        datanode_with(UNIT_BYTES, has)
+    }
+
+    /// The same with so many bytes under one checksum.
+    pub(crate) fn datanode_with(
+        unit_bytes: usize,
+        has: impl Fn(&ExtendedBlock) -> Result<Vec<u8>, String> + Send + 'static,
+    ) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 // Whoever asks may go at any time.
-                let _ = answer(stream.unwrap(), address, &has);
+                let _ = answer(stream.unwrap(), address, unit_bytes, &has);
             }
         });
         address
@@ -191,6 +199,7 @@ pub(crate) mod tests {
     fn answer(
         output: TcpStream,
         datanode: SocketAddr,
+        unit_bytes: usize,
         has: &dyn Fn(&ExtendedBlock) -> Result<Vec<u8>, String>,
     ) -> Result<(), HdfsError> {
         let input = BufReader::new(output.try_clone().unwrap());
@@ -206,13 +215,13 @@ pub(crate) mod tests {
                 return link.send(&answer.encode_length_delimited_to_vec());
             }
         };
-        let checksum = Checksum { kind: CRC32C, unit_bytes: UNIT_BYTES as u32 };
+        let checksum = Checksum { kind: CRC32C, unit_bytes: unit_bytes as u32 };
         let answer = Answer { read: Some(ReadInfo { checksum, first_byte: 0 }), ..Answer::default() };
         link.send(&answer.encode_length_delimited_to_vec())?;
         let all = PacketHeader { data_bytes: bytes.len() as i32, ..PacketHeader::default() };
-        link.send_packet(&all, &bytes)?;
+        link.send_packet(&all, &bytes, unit_bytes)?;
         let end =
             PacketHeader { offset: bytes.len() as i64, number: 1, last: true, ..PacketHeader::default() };
-        link.send_packet(&end, &[])
+        link.send_packet(&end, &[], unit_bytes)
     }
 }

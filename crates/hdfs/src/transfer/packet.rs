@@ -11,7 +11,7 @@ use crate::proto::transfer::{Checksum, PacketHeader};
 /// The number of the checksum CRC32C.
 pub const CRC32C: i32 = 2;
 
-/// Bytes under one checksum in what Kintsu writes, as HDFS's own default.
+/// Bytes under one checksum in files that Kintsu makes, as HDFS's own default. A block that is rebuilt has as many as the others of its group.
 pub const UNIT_BYTES: usize = 512;
 
 /// The longest packet that is taken: Hadoop's own limit.
@@ -109,8 +109,13 @@ impl<I: Read, O> Link<I, O> {
 
 impl Link {
     /// Sends a packet.
-    pub(super) fn send_packet(&mut self, header: &PacketHeader, data: &[u8]) -> Result<(), HdfsError> {
-        let sums = checksums(data, UNIT_BYTES);
+    pub(super) fn send_packet(
+        &mut self,
+        header: &PacketHeader,
+        data: &[u8],
+        unit_bytes: usize,
+    ) -> Result<(), HdfsError> {
+        let sums = checksums(data, unit_bytes);
         let mut bytes = ((data.len() + sums.len() + 4) as u32).to_be_bytes().to_vec();
         bytes.reserve(32 + sums.len() + data.len());
         let head = header.encode_to_vec();

@@ -17,6 +17,7 @@ pub struct BlockReader {
     len: u64,
     open: Option<Stream>,
     received: u64,
+    unit_bytes: Option<usize>,
 }
 
 /// An operation under way.
@@ -33,12 +34,17 @@ impl BlockReader {
     /// The block on this DataNode. `block` tells its length. Nothing is sent yet.
     pub fn new(datanode: SocketAddr, block: ExtendedBlock, token: Option<Token>) -> Self {
         let len = block.bytes.unwrap_or(0);
-        Self { datanode, block, token, len, open: None, received: 0 }
+        Self { datanode, block, token, len, open: None, received: 0, unit_bytes: None }
     }
 
     /// Bytes that came over the wire so far, with those that were not asked for but share a unit.
     pub fn received(&self) -> u64 {
         self.received
+    }
+
+    /// Bytes under one checksum, when something was read.
+    pub(crate) fn unit_bytes(&self) -> Option<usize> {
+        self.unit_bytes
     }
 
     /// Fills `buf` with the bytes from `offset`, each compared with its checksum.
@@ -81,6 +87,7 @@ impl BlockReader {
         };
         let what = || format!("{} on DataNode {}", link.name(), link.datanode);
         let unit_bytes = packet::supported(&what, &info.checksum)?;
+        self.unit_bytes = Some(unit_bytes);
         // The first packet begins with a whole unit.
         let mut stream = Stream { link, unit_bytes, bytes: Vec::new(), used: 0, at: info.first_byte };
         while stream.at < offset {
@@ -140,6 +147,21 @@ pub(crate) fn look_for(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Bytes under one checksum of a block, as the DataNode says that has it. The token must permit reading it. This call blocks.
+///
+/// # Errors
+/// As reading its first byte.
+pub(crate) fn unit_of(
+    datanode: SocketAddr,
+    block: &ExtendedBlock,
+    token: Option<Token>,
+) -> Result<usize, HdfsError> {
+    let first = ExtendedBlock { bytes: Some(1), ..block.clone() };
+    let mut reader = BlockReader::new(datanode, first, token);
+    reader.read_at(0, &mut [0])?;
+    Ok(reader.unit_bytes.unwrap_or(packet::UNIT_BYTES))
 }
 
 impl Stream {

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use super::packet::{CRC32C, UNIT_BYTES};
+use super::packet::{CRC32C, supported};
 use super::{Link, WRITE, header, status_name};
 use crate::HdfsError;
 use crate::proto::names::{DatanodeInfo, ExtendedBlock, Token};
 use crate::proto::transfer::{Ack, Checksum, PacketHeader, WriteBlock};
 
-/// Data bytes of a packet: with 126 checksums the packet is just below 64 KiB.
-const PACKET_BYTES: usize = 126 * UNIT_BYTES;
+/// Data bytes of a packet, or the largest number of whole units below: with 126 checksums the packet is just below 64 KiB.
+const PACKET_BYTES: usize = 126 * 512;
 
 /// Packets that may be on their way without an acknowledgement.
 const UNACKNOWLEDGED: i64 = 32;
@@ -26,6 +26,9 @@ pub struct BlockWriter {
     link: Link,
     /// Bytes of the next packet.
     data: Vec<u8>,
+    /// Bytes under one checksum, and data bytes of a full packet.
+    unit_bytes: usize,
+    packet_bytes: usize,
     /// Offset of the next packet, and the length of the block.
     offset: u64,
     len: u64,
@@ -36,18 +39,21 @@ pub struct BlockWriter {
 
 impl BlockWriter {
     /// Begins the block on this DataNode, which hands it on to those `behind` it. `block` tells its length and its generation stamp.
-    /// HDFS's balancer leaves a `pinned` block where it is, if DataNodes are set to heed that.
+    /// `unit_bytes`: under one checksum. HDFS's balancer leaves a `pinned` block where it is, if DataNodes are set to heed that.
     ///
     /// # Errors
-    /// `Unreachable`; `Datanode` if it refuses.
+    /// `Unreachable`; `Datanode` if it refuses; `Unsupported` for units of no sensible size.
     pub fn begin(
         datanode: SocketAddr,
         behind: &[DatanodeInfo],
         block: &ExtendedBlock,
+        unit_bytes: usize,
         token: Option<&Token>,
         pinned: bool,
     ) -> Result<Self, HdfsError> {
         let len = block.bytes.unwrap_or(0);
+        let checksum = Checksum { kind: CRC32C, unit_bytes: u32::try_from(unit_bytes).unwrap_or(0) };
+        supported(&|| format!("block {}", block.id as i64), &checksum)?;
         let ask = WriteBlock {
             header: header(block, token),
             targets: behind.to_vec(),
@@ -56,13 +62,14 @@ impl BlockWriter {
             least_received: 0,
             most_received: len,
             latest_generation: block.generation,
-            checksum: Checksum { kind: CRC32C, unit_bytes: UNIT_BYTES as u32 },
+            checksum,
             storage: Some(DISK),
             pinned: pinned.then_some(true),
         };
         let (link, _) = Link::open(datanode, block, WRITE, &ask)?;
-        let data = Vec::with_capacity(PACKET_BYTES);
-        Ok(Self { link, data, offset: 0, len, number: 0, acknowledged: 0 })
+        let packet_bytes = (PACKET_BYTES / unit_bytes).max(1) * unit_bytes;
+        let data = Vec::with_capacity(packet_bytes);
+        Ok(Self { link, data, unit_bytes, packet_bytes, offset: 0, len, number: 0, acknowledged: 0 })
     }
 
     /// Takes the next bytes.
@@ -77,10 +84,10 @@ impl BlockWriter {
                 .error(format!("expected at most {room} further bytes, got {}", bytes.len())));
         }
         while !bytes.is_empty() {
-            let some = bytes.len().min(PACKET_BYTES - self.data.len());
+            let some = bytes.len().min(self.packet_bytes - self.data.len());
             self.data.extend_from_slice(&bytes[..some]);
             bytes = &bytes[some..];
-            if self.data.len() == PACKET_BYTES {
+            if self.data.len() == self.packet_bytes {
                 self.packet(false)?;
             }
         }
@@ -106,7 +113,7 @@ impl BlockWriter {
         let (offset, data_bytes) = (self.offset as i64, self.data.len() as i32);
         let head =
             PacketHeader { offset, number: self.number, last, data_bytes, durable: last.then_some(true) };
-        self.link.send_packet(&head, &self.data)?;
+        self.link.send_packet(&head, &self.data, self.unit_bytes)?;
         (self.number, self.offset) = (self.number + 1, self.offset + self.data.len() as u64);
         self.data.clear();
         let may_wait = if last { 0 } else { UNACKNOWLEDGED };

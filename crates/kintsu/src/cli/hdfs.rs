@@ -91,6 +91,9 @@ Examples:
         /// Only files below this path.
         #[arg(default_value = "/")]
         path: String,
+        /// Also rebuild what is, or may be, on DataNodes in maintenance, of which HDFS lists no blocks. Without, it is left alone.
+        #[arg(long)]
+        despite_maintenance: bool,
     },
     /// Watch a cluster until Ctrl-C: which DataNodes are gone (seen after 10 s of silence or two refused connections), what is
     /// lost with them, and when each block is back, whoever rebuilt it. Changes nothing; a coordinator with agents repairs. Needs a

@@ -99,6 +99,9 @@ Examples:
         /// Read everything first, and tell the NameNode of blocks that are wrong, as readers do.
         #[arg(long)]
         deep: bool,
+        /// Also rebuild what is, or may be, on DataNodes in maintenance, of which HDFS lists no blocks. Without, it is left alone.
+        #[arg(long)]
+        despite_maintenance: bool,
     },
     /// List what writes left that were killed, and the parity of encoded files that are gone: files named like Kintsu's own that no record
     /// names.

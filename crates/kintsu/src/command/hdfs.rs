@@ -49,7 +49,9 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
                 get(&reading, &out, json).await
             }
             HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
-            HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
+            HdfsCommand::Repair { path, despite_maintenance } => {
+                repair(&namenode, &path, despite_maintenance, json).await
+            }
             HdfsCommand::Watch { path, scan, agents } => {
                 let coordinator = hdfs_daemons::coordinator_of(agents, &endpoint)?;
                 hdfs_watch::run(&namenode, &path, scan, coordinator, json).await
@@ -295,9 +297,9 @@ pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow:
     Ok(code)
 }
 
-async fn repair(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<ExitCode> {
+async fn repair(namenode: &NameNode, path: &str, despite: bool, json: bool) -> anyhow::Result<ExitCode> {
     let mut show = show_repaired("group", json);
-    let done = kintsu_hdfs::repair(namenode, path, &mut show).await?;
+    let done = kintsu_hdfs::repair(namenode, path, despite, &mut show).await?;
     repaired(&done, &done, json)
 }
 
@@ -316,6 +318,9 @@ pub(super) fn repaired(all: &impl serde::Serialize, done: &Repaired, json: bool)
     if json {
         output::json(all)?;
     } else {
+        for resting in &done.resting {
+            output::line(&format!("left alone: {resting}"))?;
+        }
         for failure in &done.failed {
             output::line(&format!("failed: {failure}"))?;
         }

@@ -41,9 +41,10 @@ pub async fn run(
             progress::clear();
             show_verified(&found?, "stripe", json)
         }
-        HdfsStore::Repair { path, deep } => {
+        HdfsStore::Repair { path, deep, despite_maintenance } => {
             let mut show = show_repaired("stripe", json);
-            let done = objects::repair_objects(&namenode, &path, deep, &mut show).await?;
+            let done =
+                objects::repair_objects(&namenode, &path, deep, despite_maintenance, &mut show).await?;
             if !json {
                 show_moved(&done.moved)?;
             }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use kintsu_dag::BlockIndex;
 use kintsu_hdfs::proto::names::ExtendedBlock;
-use kintsu_hdfs::transfer::BlockWriter;
+use kintsu_hdfs::transfer::{BlockWriter, UNIT_BYTES};
 use kintsu_store::{BlockStore as _, FileStore};
 use serde_json::{Value, json};
 
@@ -102,7 +102,7 @@ fn moved(hdfs: &Hdfs, watching: &Daemon, node: u32) {
 /// Writes a copy of an internal block to a DataNode.
 fn copy(hdfs: &Hdfs, block: &ExtendedBlock, bytes: &[u8], node: u32) {
     let address: SocketAddr = hdfs.transfer(node).parse().unwrap();
-    let mut writer = BlockWriter::begin(address, &[], block, None, false).unwrap();
+    let mut writer = BlockWriter::begin(address, &[], block, UNIT_BYTES, None, false).unwrap();
     writer.write(bytes).unwrap();
     writer.finish().unwrap();
 }

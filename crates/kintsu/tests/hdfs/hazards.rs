@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kintsu_dag::BlockIndex;
 use kintsu_hdfs::Group;
-use kintsu_hdfs::transfer::BlockWriter;
+use kintsu_hdfs::transfer::{BlockWriter, UNIT_BYTES};
 use serde_json::{Value, json};
 
 use crate::blocks::{flip, meta_of, sign_again, stored};
@@ -144,7 +144,7 @@ fn datanodes_that_refuse_the_id_are_passed_over(hdfs: &mut Hdfs) {
         let mut block = group.block(BlockIndex(4));
         block.bytes = Some(1000);
         let address: SocketAddr = hdfs.transfer(spare).parse().unwrap();
-        let mut writer = BlockWriter::begin(address, &[], &block, None, false).unwrap();
+        let mut writer = BlockWriter::begin(address, &[], &block, UNIT_BYTES, None, false).unwrap();
         writer.write(&[7; 1000]).unwrap();
         writer.finish().unwrap();
     }

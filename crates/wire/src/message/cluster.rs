@@ -82,6 +82,9 @@ pub struct Registered {
     /// 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tickets: Option<(Bytes, u64)>,
+    /// As in [`HeartbeatReply::agents_too`].
+    #[serde(default)]
+    pub agents_too: bool,
 }
 
 /// One page of the list of an agent's blocks, in order of stripes. It has all blocks of the stripes after the
@@ -281,6 +284,10 @@ pub struct HeartbeatReply {
     /// Bytes a second that repairs and other background work may send, receive and read on this node; `None`: no limit.
     #[serde(default)]
     pub repair_rate: Option<NonZeroU64>,
+    /// From now on agents need tickets too: all of them and all writers of volumes speak
+    /// [`HANDS_ON_TICKETS`](crate::version::HANDS_ON_TICKETS). It stays so; older coordinators do not say it.
+    #[serde(default)]
+    pub agents_too: bool,
 }
 
 /// Whether a node can be used.

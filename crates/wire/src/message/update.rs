@@ -44,7 +44,8 @@ pub struct AppendUpdates {
     /// The control addresses of the nodes that keep replicas, to which this node forwards the updates.
     #[serde(default)]
     pub forward: Vec<SocketAddr>,
-    /// Refuse them on a node where their epoch was never fenced: its log is not the one that was there then.
+    /// Refuse them on a node where their epoch was never fenced: its log is not the one that was there then. Only the coordinator
+    /// may do without that.
     #[serde(default)]
     pub fenced: bool,
     /// Send the nodes that keep replicas also the bytes of the blocks that these updates are the first to replace since a
@@ -58,9 +59,12 @@ pub struct AppendUpdates {
     /// To a node that keeps replicas: bytes of the blocks that these updates replace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old: Vec<LoggedUpdate>,
-    /// A client or operator needs one for each block.
+    /// Whoever is not the coordinator needs one for each block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<Ticket>,
+    /// For each of `forward`, in order, the tickets to hand on to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forward_tickets: Vec<Vec<Ticket>>,
 }
 
 /// The reply to [`AppendUpdates`].
@@ -155,6 +159,12 @@ pub struct FreezeUpdates {
     /// For each block its generation, if the answer is to say where its delta is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deltas: Vec<u32>,
+    /// An agent needs one for each block.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<Ticket>,
+    /// For each block the tickets to hand on to the nodes in `replicas`, one for each of them in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replica_tickets: Vec<Vec<Ticket>>,
 }
 
 /// What was fixed of a block: up to which record, and which ranges.

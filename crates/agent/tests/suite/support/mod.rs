@@ -101,6 +101,7 @@ impl Membership for Desk {
             seen: Some(SEEN),
             labels: false,
             tickets: None,
+            agents_too: false,
         }))
     }
 
@@ -110,7 +111,12 @@ impl Membership for Desk {
         *self.0.heartbeats.lock().unwrap().entry(node).or_default() += 1;
         let known = self.0.registered.lock().unwrap().iter().any(|r| r.incarnation == incarnation);
         let register_again = !known || self.0.register_again.load(Ordering::SeqCst);
-        Ok(Response::new(HeartbeatReply { register_again, seen: Some(SEEN), repair_rate: None }))
+        Ok(Response::new(HeartbeatReply {
+            register_again,
+            seen: Some(SEEN),
+            repair_rate: None,
+            agents_too: false,
+        }))
     }
 
     async fn report_blocks(&self, request: Request<BlockPage>) -> Result<Response<Done>, Status> {

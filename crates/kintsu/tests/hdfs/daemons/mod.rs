@@ -5,9 +5,11 @@
 mod counters;
 mod disks;
 mod kintsu;
+mod maintenance;
 mod patience;
 mod ports;
 mod running;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -86,6 +88,10 @@ struct Special {
     at_first: Vec<&'static str>,
     /// The racks of the DataNodes, by number.
     racks: &'static [&'static str],
+    /// Whether there is a list of hosts, for maintenance.
+    hosts: bool,
+    /// Whether there is a key, for encryption zones.
+    key: bool,
 }
 
 impl Hdfs {
@@ -117,6 +123,17 @@ impl Hdfs {
         Self::start_as("prepare", racks.len() as u32, &[], Special { racks, ..Special::default() })
     }
 
+    /// The same with DataNodes that [`Self::maintain`] puts into maintenance.
+    pub fn start_maintained(nodes: u32) -> Option<Self> {
+        let special = Special { hosts: true, ..Special::default() };
+        Self::start_as("prepare", nodes, &["dfs.namenode.decommission.interval=1s"], special)
+    }
+
+    /// The same with a key for [`Self::make_zone`].
+    pub fn start_with_key(nodes: u32) -> Option<Self> {
+        Self::start_as("prepare", nodes, &[], Special { key: true, ..Special::default() })
+    }
+
     /// The same with two NameNodes that are slow to notice losses, the first of them active.
     pub fn start_pair(nodes: u32, settings: &[&str]) -> Option<Self> {
         let special = Special { at_first: vec![SLOW_TO_NOTICE], ..Special::default() };
@@ -137,8 +154,17 @@ impl Hdfs {
         if !special.racks.is_empty() {
             prepare.args(map_of_racks(dir.path(), special.racks));
         }
+        if special.hosts {
+            prepare.args(maintenance::prepare(dir.path()));
+        }
+        if special.key {
+            prepare.args(zones::settings(dir.path()));
+        }
         let prepared = prepare.output().unwrap();
         assert!(prepared.status.success(), "{}", text(&prepared));
+        if special.key {
+            zones::make_key(dir.path());
+        }
         if let Some(jar) = &special.jar {
             std::fs::copy(jar, dir.path().join("jars").join(jar.file_name().unwrap())).unwrap();
         }
