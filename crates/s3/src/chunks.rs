@@ -172,56 +172,30 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::poll_fn;
+    use crate::fuzz::passed;
 
-    /// A body in pieces of some size.
-    struct Pieces(Bytes, usize);
-
-    impl Body for Pieces {
-        type Data = Bytes;
-        type Error = io::Error;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-            let len = self.1.min(self.0.len());
-            Poll::Ready((len > 0).then(|| Ok(Frame::data(self.0.split_to(len)))))
-        }
-    }
-
-    /// What is passed on of a body.
-    async fn passed(body: &[u8], piece: usize) -> io::Result<Vec<u8>> {
-        let mut chunks = Chunks::new(Pieces(Bytes::copy_from_slice(body), piece));
-        let mut out = Vec::new();
-        while let Some(frame) = poll_fn(|cx| Pin::new(&mut chunks).poll_frame(cx)).await {
-            out.extend_from_slice(&frame?.into_data().unwrap());
-        }
-        Ok(out)
-    }
-
-    #[tokio::test]
-    async fn signed_chunks_pass_as_they_are_and_others_in_pieces() {
+    #[test]
+    fn signed_chunks_pass_as_they_are_and_others_in_pieces() {
         let signed = b"3;chunk-signature=0\r\nabc\r\n0;chunk-signature=1\r\nx-amz-trailer: 5\r\n\r\n";
         let plain = b"A\r\n0123456789\r\n1\r\nx\r\n0\r\nx-amz-checksum-crc32:AA==\r\n\r\n";
         for piece in [1, 2, 4, 7, 1000] {
-            assert_eq!(passed(signed, piece).await.unwrap(), signed, "pieces of {piece}");
+            assert_eq!(passed(signed, piece).unwrap(), signed, "pieces of {piece}");
         }
-        assert_eq!(passed(plain, 1000).await.unwrap().to_ascii_uppercase(), plain.to_ascii_uppercase());
-        let cut = passed(plain, 7).await.unwrap();
+        assert_eq!(passed(plain, 1000).unwrap().to_ascii_uppercase(), plain.to_ascii_uppercase());
+        let cut = passed(plain, 7).unwrap();
         let expected = "4\r\n0123\r\n6\r\n456789\r\n1\r\nx\r\n0\r\nx-amz-checksum-crc32:AA==\r\n\r\n";
         assert_eq!(String::from_utf8(cut).unwrap(), expected);
-        let ended_early = passed(b"A\r\n01234", 1000).await.unwrap();
+        let ended_early = passed(b"A\r\n01234", 1000).unwrap();
         assert_eq!(ended_early, b"5\r\n01234\r\n");
     }
 
-    #[tokio::test]
-    async fn chunks_that_are_too_large_or_wrong_are_refused() {
+    #[test]
+    fn chunks_that_are_too_large_or_wrong_are_refused() {
         let most = MOST_BYTES as usize;
         let signed = |len: usize| {
             [format!("{len:x};chunk-signature=0\r\n").as_bytes(), &vec![b'x'; len], b"\r\n0\r\n\r\n"].concat()
         };
-        assert_eq!(passed(&signed(most), 65_536).await.unwrap(), signed(most));
+        assert_eq!(passed(&signed(most), 65_536).unwrap(), signed(most));
         for wrong in [
             &signed(most + 1)[..],
             b"\r\n",
@@ -234,7 +208,7 @@ mod tests {
             b"\xff\r\n",
             &[b'0'; HEAD_BYTES + 1],
         ] {
-            let error = passed(wrong, 1000).await.unwrap_err();
+            let error = passed(wrong, 1000).unwrap_err();
             assert!(error.to_string().starts_with(WRONG_CHUNK), "{error}");
         }
     }

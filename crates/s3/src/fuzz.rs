@@ -90,12 +90,13 @@ fn passed_again(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What is passed on of a body that comes in pieces of this size.
-fn passed(body: &[u8], piece: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn passed(body: &[u8], piece: usize) -> io::Result<Vec<u8>> {
     let mut chunks = Chunks::new(Pieces(Bytes::copy_from_slice(body), piece.max(1)));
     let mut cx = Context::from_waker(Waker::noop());
     let mut out = Vec::new();
     while let Poll::Ready(Some(frame)) = Pin::new(&mut chunks).poll_frame(&mut cx) {
-        out.extend_from_slice(&frame?.into_data().unwrap_or_default());
+        let data = frame?.into_data().unwrap_or_else(|frame| panic!("expected bytes, got {frame:?}"));
+        out.extend_from_slice(&data);
     }
     Ok(out)
 }

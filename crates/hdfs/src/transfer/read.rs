@@ -136,9 +136,8 @@ pub(crate) fn look_for(
     block: &ExtendedBlock,
     token: Option<Token>,
 ) -> Result<Looked, HdfsError> {
-    let first = ExtendedBlock { bytes: Some(1), ..block.clone() };
-    match BlockReader::new(datanode, first, token).read_at(0, &mut [0]) {
-        Ok(()) | Err(HdfsError::Corrupt { .. } | HdfsError::Unsupported { .. }) => Ok(Looked::There),
+    match first_byte(datanode, block, token) {
+        Ok(_) | Err(HdfsError::Corrupt { .. } | HdfsError::Unsupported { .. }) => Ok(Looked::There),
         Err(HdfsError::Datanode { message, .. }) if message.contains(ABSENT) => Ok(Looked::Absent),
         Err(HdfsError::Datanode { message, .. })
             if message.contains(FILE_GONE) && !message.contains(TOO_MANY_OPEN) =>
@@ -158,10 +157,19 @@ pub(crate) fn unit_of(
     block: &ExtendedBlock,
     token: Option<Token>,
 ) -> Result<usize, HdfsError> {
+    Ok(first_byte(datanode, block, token)?.unit_bytes.unwrap_or(packet::UNIT_BYTES))
+}
+
+/// Reads the first byte of a block; returns the reader, which knows then how the block is checked.
+fn first_byte(
+    datanode: SocketAddr,
+    block: &ExtendedBlock,
+    token: Option<Token>,
+) -> Result<BlockReader, HdfsError> {
     let first = ExtendedBlock { bytes: Some(1), ..block.clone() };
     let mut reader = BlockReader::new(datanode, first, token);
     reader.read_at(0, &mut [0])?;
-    Ok(reader.unit_bytes.unwrap_or(packet::UNIT_BYTES))
+    Ok(reader)
 }
 
 impl Stream {
