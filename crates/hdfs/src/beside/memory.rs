@@ -82,6 +82,8 @@ pub(super) enum Work {
     Settle,
     /// A block of it is moved.
     Move,
+    /// It is rebuilt without agents.
+    Alone,
 }
 
 /// What is known of a staged block that is held back.

@@ -3,11 +3,12 @@
 //!
 //! In the order of a repair: `vigil` (what is lost), `resting` (what is not, because its DataNode is in maintenance), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
 //! requestor), `compare` (with the rest of its group), `settle` (hand-over), `keep` (what may not be dropped), `crowded` (when HDFS rebuilt
-//! beside it). `busy` are the groups that are worked on. `damage` is
+//! beside it). `alone` is for groups with too few agents. `busy` are the groups that are worked on. `damage` is
 //! what agents find on disks when they read for that: it is lost too. `members` are the agents, `unlisted` those that help nobody. There are no metadata here: what is lost
 //! comes from the NameNode and the disks, what is staged from the agents, so a restart loses nothing. `readers` tells who reads
 //! files which agents there are.
 
+mod alone;
 mod busy;
 mod compare;
 mod crowded;

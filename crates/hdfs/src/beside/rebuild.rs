@@ -15,7 +15,7 @@ use super::compare::wrong;
 use super::damage::{leave_out, unusable};
 use super::members::{AllStaged, Member, Staged, nodes_with};
 use super::memory::{Memory, Work};
-use super::{Block, Event, Shared, resting, scene};
+use super::{Block, Event, Shared, alone, resting, scene};
 use crate::handover::{Now, refresh};
 use crate::{Group, HdfsError};
 
@@ -70,8 +70,10 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     for ((group, DamagedStripe { view, lost, .. }), assigned) in groups.into_iter().zip(window).zip(assigned)
     {
         if let Err(error) = assigned {
-            shared.memory().not_rebuilt(group.id);
-            shared.failed(&group, error);
+            if !alone::begin(shared, &group, &lost, work) {
+                shared.memory().not_rebuilt(group.id);
+                shared.failed(&group, error);
+            }
             continue;
         }
         if !shared.memory().take(group.id, Work::Rebuild) {

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::blocks::{flip, meta_of, sign_again, stored};
 use crate::daemons::{Daemon, Hdfs, MIB, kintsu, noise, sha256, text, wait};
+use crate::few::a_coordinator_repairs_what_too_few_agents_cannot;
 use crate::unfit::what_cannot_be_repaired_is_said;
 
 /// Files by name: three groups and a part; less than a row of cells; less than a cell; nothing.
@@ -32,6 +33,7 @@ fn files_of_a_stock_hdfs_are_listed_read_verified_and_repaired() {
     nothing_is_written_in_safe_mode(&hdfs);
     a_dead_datanode_is_repaired(&mut hdfs, &files);
     what_cannot_be_repaired_is_said(&mut hdfs, files[1].0);
+    a_coordinator_repairs_what_too_few_agents_cannot(&mut hdfs, &files[0]);
     for (path, bytes) in &files {
         assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");
     }

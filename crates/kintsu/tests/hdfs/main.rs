@@ -9,6 +9,7 @@ mod codec;
 mod copies;
 mod daemons;
 mod encoded;
+mod few;
 mod files;
 mod hazards;
 mod maintenance;
