@@ -399,10 +399,7 @@ async fn look(shared: &Arc<Shared>, watching: &mut Watching) -> Result<(), HdfsE
     let sight = watching.vigil.look(&shared.namenode).await?;
     shared.memory().maintenance.now(&sight);
     let Sight { live, gone, left, back, notes, .. } = sight;
-    {
-        let mut memory = shared.memory();
-        (memory.live, memory.gone) = (live, gone);
-    }
+    shared.memory().look(live, gone);
     for text in notes {
         shared.tell(Event::Note { text });
     }

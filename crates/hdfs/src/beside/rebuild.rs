@@ -102,7 +102,7 @@ fn due(memory: &Memory, kept: &AllStaged, at_once: usize) -> Vec<Group> {
         waits.then(|| (beyond, bears + memory.failures(group.id)))
     };
     let rests = |group: &Group| memory.rests(group.id, Work::Rebuild) || memory.is_busy(group.id);
-    let free = memory.groups.values().filter(|group| !rests(group));
+    let free = memory.suspects().filter(|group| !rests(group));
     let mut due: Vec<_> = free.filter_map(|group| Some((order(group)?, group))).collect();
     due.sort_by_key(|(order, _)| *order);
     let room = memory.room(Work::Rebuild, at_once);
