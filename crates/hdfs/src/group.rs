@@ -193,6 +193,22 @@ impl Group {
         blocks.is_none_or(|blocks| blocks.get(usize::from(index.0)).is_some_and(Option::is_some))
     }
 
+    /// The generations of its internal blocks, by index, as agents say them.
+    ///
+    /// # Errors
+    /// `Unsupported` for a generation stamp that does not fit.
+    pub(crate) fn generations(&self) -> Result<Vec<u32>, HdfsError> {
+        let one = |i: usize| {
+            let generation = self.block(BlockIndex(i as u8)).generation;
+            u32::try_from(generation).map_err(|_| HdfsError::Unsupported {
+                what: format!("generation stamp of {self}"),
+                expected: "below 2^32".into(),
+                got: generation.to_string(),
+            })
+        };
+        (0..self.policy.code.n()).map(one).collect()
+    }
+
     /// The programs of a plan over bytes `window` of its blocks, as agents run them. `expect`: the digests by index of what is written or
     /// was staged; `label`: of what is written.
     ///
@@ -205,15 +221,7 @@ impl Group {
         (expect, label): (&[Option<[u8; 16]>], &[u8]),
         peers: &dyn Fn(NodeId) -> Option<SocketAddr>,
     ) -> Result<Vec<Program>, HdfsError> {
-        let generation = |i: usize| {
-            let generation = self.block(BlockIndex(i as u8)).generation;
-            u32::try_from(generation).map_err(|_| HdfsError::Unsupported {
-                what: format!("generation stamp of {self}"),
-                expected: "below 2^32".into(),
-                got: generation.to_string(),
-            })
-        };
-        let generations: Vec<u32> = (0..self.policy.code.n()).map(generation).collect::<Result<_, _>>()?;
+        let generations = self.generations()?;
         let mut programs = plan.programs(&ProgramContext {
             generations: &generations,
             job: RunId(drawn()?),

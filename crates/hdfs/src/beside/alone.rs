@@ -1,6 +1,6 @@
-//! Groups that agents cannot rebuild, because too few DataNodes have one beside them: the coordinator does it, as `kintsu hdfs repair` does
-//! it, from what DataNodes send by data transfer. There is nowhere to stage a block then, so it begins only when the NameNode reports an
-//! index missing, and takes one group after the other.
+//! Groups that agents cannot rebuild, because too few DataNodes have one beside them, or because of a generation stamp that agents cannot
+//! say: the coordinator does it, as `kintsu hdfs repair` does it, from what DataNodes send by data transfer. There is nowhere to stage a
+//! block then, so it begins only when the NameNode reports an index missing, and takes one group after the other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -69,6 +69,8 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     let assigned = recovery.window(Schedule::default(), method, &mut Shares::default(), &nodes, &window);
     for ((group, DamagedStripe { view, lost, .. }), assigned) in groups.into_iter().zip(window).zip(assigned)
     {
+        // Agents name a block by 32 bits of its generation.
+        let assigned = assigned.map_err(HdfsError::from).and_then(|_| group.generations());
         if let Err(error) = assigned {
             if !alone::begin(shared, &group, &lost, work) {
                 shared.memory().not_rebuilt(group.id);
