@@ -10,7 +10,7 @@ use bytes::Bytes;
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
 use kintsu_wire::ClusterId;
 use kintsu_wire::message::{StripeGrant, StripeInfo, VolumeStripe};
-use kintsu_wire::ticket::{Access, KEY_BYTES, Ticket, TicketSecret};
+use kintsu_wire::ticket::{Access, KEY_BYTES, LogEpoch, Ticket, TicketSecret};
 use tokio::time::Instant;
 
 use crate::error::{CoordinatorError, Result};
@@ -69,15 +69,30 @@ impl Tickets {
         grant.tickets = tickets.collect();
     }
 
-    /// Lets a client read a stripe of a volume with what is logged for it, and the writer log more.
-    pub fn log(&self, mapped: &mut VolumeStripe, writes: bool) {
+    /// Lets a client read a stripe of a volume with what is logged for it.
+    pub fn read_log(&self, mapped: &mut VolumeStripe) {
+        self.at_logs(mapped, |node, block, _| self.issue(node, block, 0, Access::ReadLog));
+    }
+
+    /// Lets the writer of a volume also log more, under the epoch of the stripe's logs. A node that is not `bound` has an older agent,
+    /// which does not know of tickets for an epoch.
+    pub fn log(&self, mapped: &mut VolumeStripe, volume: u64, bound: impl Fn(NodeId) -> bool) {
+        let (under, until) = (LogEpoch { volume, epoch: mapped.epoch }, self.now() + VALID_S);
+        self.at_logs(mapped, |node, block, logs| match logs {
+            true if bound(node) => self.secret.issue_to_log(node, block, under, until),
+            true => self.issue(node, block, 0, Access::Log),
+            false => self.issue(node, block, 0, Access::ReadLog),
+        });
+    }
+
+    /// Gives tickets for each block at the nodes that log for it, and at its home.
+    fn at_logs(&self, mapped: &mut VolumeStripe, issue: impl Fn(NodeId, BlockId, bool) -> Ticket) {
         self.read(&mut mapped.stripe);
-        let access = if writes { Access::Log } else { Access::ReadLog };
         let tickets = mapped.stripe.blocks.iter().enumerate().map(|(index, place)| {
             let block = BlockId { stripe: mapped.stripe.id, index: BlockIndex(index as u8) };
-            let logs = mapped.logs.get(index).into_iter().flatten().copied();
-            let home = place.as_ref().map(|place| place.node);
-            logs.chain(home).map(|node| self.issue(node, block, 0, access)).collect()
+            let logs = mapped.logs.get(index).into_iter().flatten().map(|node| (*node, true));
+            let home = place.as_ref().map(|place| (place.node, false));
+            logs.chain(home).map(|(node, logs)| issue(node, block, logs)).collect()
         });
         mapped.log_tickets = tickets.collect();
     }
