@@ -135,6 +135,11 @@ fn secret(dir: &Path) -> Result<[u8; KEY_BYTES]> {
 
 #[cfg(test)]
 mod tests {
+    use kintsu_dag::StripeId;
+    use kintsu_plan::{Layout, LayoutKind};
+    use kintsu_wire::message::BlockPlace;
+    use kintsu_wire::ticket::NodeKey;
+
     use super::*;
 
     #[test]
@@ -144,5 +149,64 @@ mod tests {
         assert_eq!(secret(dir.path()).unwrap(), first);
         std::fs::write(dir.path().join(FILE), [1, 2, 3]).unwrap();
         assert!(secret(dir.path()).unwrap_err().to_string().contains("expected 32 bytes, got 3"));
+    }
+    #[test]
+    fn a_writers_tickets_are_for_its_epoch_where_agents_know_of_that() {
+        let (dir, cluster) = (tempfile::tempdir().unwrap(), ClusterId([1; 16]));
+        let tickets = Tickets::open(dir.path(), cluster).unwrap();
+        let place = |node, index| BlockPlace {
+            id: BlockId { stripe: StripeId(7), index: BlockIndex(index) },
+            node: NodeId(node),
+            len: 4096,
+            digest: None,
+            lost: false,
+            generation: None,
+        };
+        let stripe = StripeInfo {
+            id: StripeId(7),
+            generation: 1,
+            code: "rs:n=3,k=2".into(),
+            layout: Layout {
+                kind: LayoutKind::Striped,
+                block_bytes: 4096,
+                cell_bytes: 4096,
+                w: 1,
+                data_bytes: 8192,
+            },
+            offset: 0,
+            before: 0,
+            encoded: true,
+            blocks: vec![Some(place(0, 0)), Some(place(3, 1))],
+            tickets: Vec::new(),
+        };
+        let mut mapped = VolumeStripe {
+            index: 0,
+            stripe,
+            owner: None,
+            shared: false,
+            frozen: false,
+            epoch: 5,
+            // The home of the second block is gone from its log.
+            logs: vec![vec![NodeId(0), NodeId(1)], vec![NodeId(1), NodeId(2)]],
+            folders: Default::default(),
+            log_tickets: Vec::new(),
+        };
+        tickets.log(&mut mapped, 9, |node| node != NodeId(2));
+        let good = |ticket: &Ticket, node, under| {
+            let key = NodeKey::new(cluster, &tickets.secret.key_of(NodeId(node)));
+            key.has_issued(ticket, under)
+        };
+        let under = |volume, epoch| Some(LogEpoch { volume, epoch });
+        let [first, second] = [&mapped.log_tickets[0], &mapped.log_tickets[1]];
+        for (ticket, node) in [(&first[0], 0), (&first[1], 1), (&second[0], 1)] {
+            assert_eq!(ticket.access, Access::Log);
+            let told = [under(9, 5), under(9, 6), under(8, 5), None].map(|under| good(ticket, node, under));
+            assert_eq!(told, [true, false, false, false], "{node}");
+        }
+        // An older agent, and a node that is only read.
+        assert!(second[1].access == Access::Log && good(&second[1], 2, None));
+        assert!(second[2].access == Access::ReadLog && good(&second[2], 3, None));
+        tickets.read_log(&mut mapped);
+        assert!(mapped.log_tickets.iter().flatten().all(|ticket| ticket.access == Access::ReadLog));
     }
 }
