@@ -88,7 +88,7 @@ fn in_a_cluster_with_tls_it_serves_with_the_certificate_of_a_client() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let call = |method: &str, path: &str, body: &str| {
         runtime.block_on(async {
-            let tcp = TcpStream::connect(host.parse().unwrap()).await.unwrap();
+            let tcp = TcpStream::connect(host.parse::<std::net::SocketAddr>().unwrap()).await.unwrap();
             let mut stream = Tls::open(&tls).unwrap().connect(tcp, Wanted::User).await.unwrap();
             stream.write_all(request(&host, method, path, body).as_bytes()).await.unwrap();
             let mut answer = Vec::new();
