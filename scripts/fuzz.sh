@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../fuzz"
 seconds=${1:?usage: scripts/fuzz.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(frames messages definitions s3 nbd hdfs config traces)
+[ ${#targets[@]} -gt 0 ] || targets=(frames messages badges copies definitions s3 nbd hdfs config traces)
 host=$(rustc -vV | sed -n 's/^host: //p')
 flags="--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 -Cllvm-args=-sanitizer-coverage-level=4"
 flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use kintsu_dag::{BlockId, BlockIndex, Sink, Task};
 use kintsu_plan::Program;
 use kintsu_wire::message::{AppendUpdates, FreezeUpdates, ReadUpdates, RunPrograms};
-use kintsu_wire::ticket::{Access, NodeKey, Ticket};
+use kintsu_wire::ticket::{Access, LogEpoch, NodeKey, Ticket};
 use kintsu_wire::tls::Wanted;
 use kintsu_wire::{ClusterId, Peer, WireError, ticket};
 use tokio::time::Instant;
@@ -61,16 +61,24 @@ impl Inspector {
         self.told.0 + self.told.1.elapsed().as_secs()
     }
 
-    fn has_issued(&self, ticket: &Ticket) -> bool {
-        self.key.has_issued(ticket) || self.former.as_ref().is_some_and(|key| key.has_issued(ticket))
+    /// A ticket to log is for an epoch. Those of older coordinators are for all of them: they count until agents need tickets too.
+    fn has_issued(&self, ticket: &Ticket, under: Option<LogEpoch>) -> bool {
+        let has = |under| {
+            [Some(&self.key), self.former.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|key| key.has_issued(ticket, under))
+        };
+        let logs = ticket.access == Access::Log;
+        (logs && under.is_some() && has(under)) || (!(logs && self.agents_too) && has(None))
     }
 
-    /// Looks for a ticket for `block` among those that were shown.
+    /// Looks for a ticket for `block` among those that were shown, to log under an epoch if that is wanted.
     fn inspect(
         &self,
         block: BlockId,
         generation: Option<u32>,
-        wanted: &[Access],
+        (wanted, under): (&[Access], Option<LogEpoch>),
         shown: &[Ticket],
     ) -> Result<(), Status> {
         let fits = |ticket: &&Ticket| {
@@ -87,8 +95,14 @@ impl Inspector {
         let Some(ticket) = shown.iter().find(fits) else {
             return refused(if shown.is_empty() { "none" } else { "others only" });
         };
-        if !self.has_issued(ticket) {
-            return refused("one that the coordinator did not issue for this node");
+        if !self.has_issued(ticket, under) {
+            let got = "one that the coordinator did not issue for this node";
+            return refused(&match under {
+                Some(LogEpoch { volume, epoch }) => {
+                    format!("{got}, or not for epoch {epoch} of volume {volume}")
+                }
+                None => got.to_owned(),
+            });
         }
         let now = self.now();
         if ticket.until < now {
@@ -178,13 +192,13 @@ pub fn check_programs(peer: &Peer, by: Option<&Inspector>, run: &RunPrograms) ->
                 true => Access::Write,
                 false => Access::Read,
             };
-            by.inspect(block.id, Some(block.generation), &[wanted], shown)?;
+            by.inspect(block.id, Some(block.generation), (&[wanted], None), shown)?;
         }
     }
     Ok(())
 }
 
-/// Checks who logs updates: each block needs a ticket. Only the coordinator logs under an epoch that was not fenced here, and an agent
+/// Checks who logs updates: each block needs a ticket for the epoch that the update names. Only the coordinator logs under an epoch that was not fenced here, and an agent
 /// only keeps replicas in step with another one.
 ///
 /// # Errors
@@ -204,10 +218,11 @@ pub fn check_append(peer: &Peer, by: Option<&Inspector>, append: &AppendUpdates)
         return Ok(());
     }
     let mut last = None;
-    for update in &append.updates {
+    for update in append.updates.iter().chain(&append.old) {
+        let under = LogEpoch { volume: update.volume, epoch: update.epoch };
         // Mostly all are of one block.
-        if last.replace(update.block) != Some(update.block) {
-            by.inspect(update.block, None, &[Access::Log], &append.tickets)?;
+        if last.replace((update.block, under)) != Some((update.block, under)) {
+            by.inspect(update.block, None, (&[Access::Log], Some(under)), &append.tickets)?;
         }
     }
     Ok(())
@@ -225,16 +240,20 @@ pub fn check_freeze(peer: &Peer, by: Option<&Inspector>, freeze: &FreezeUpdates)
     if by.excuses(peer) {
         return Ok(());
     }
-    freeze.blocks.iter().try_for_each(|block| by.inspect(*block, None, &[Access::Freeze], &freeze.tickets))
+    freeze
+        .blocks
+        .iter()
+        .try_for_each(|block| by.inspect(*block, None, (&[Access::Freeze], None), &freeze.tickets))
 }
 
-/// Checks who reads what is logged for a block.
+/// Checks who reads what is logged for a block; a writer does so under the epoch of its ticket.
 ///
 /// # Errors
 /// `PermissionDenied`.
 pub fn check_read(peer: &Peer, by: Option<&Inspector>, read: &ReadUpdates) -> Result<(), Status> {
     let Some(by) = inspector(peer, by)? else { return Ok(()) };
-    by.inspect(read.of.block, None, &[Access::ReadLog, Access::Log], read.ticket.as_slice())
+    let under = read.epochs.map(|epochs| LogEpoch { volume: epochs.volume, epoch: epochs.from });
+    by.inspect(read.of.block, None, (&[Access::ReadLog, Access::Log], under), read.ticket.as_slice())
 }
 
 #[cfg(test)]
@@ -244,7 +263,7 @@ mod tests {
 
     use bytes::Bytes;
     use kintsu_dag::{NodeId, StripeId};
-    use kintsu_wire::message::{LoggedUpdate, UpdatesOf};
+    use kintsu_wire::message::{LoggedUpdate, UpdatesOf, VolumeEpochs};
     use kintsu_wire::ticket::TicketSecret;
     use kintsu_wire::tls::Badge;
 
@@ -287,14 +306,17 @@ mod tests {
     #[tokio::test]
     async fn logs_are_for_those_with_tickets_in_time() {
         let (secret, inspector) = inspector();
-        let issue = |access, until| secret.issue(NODE, block(1), 0, access, until);
+        let issue = |access, until| match access {
+            Access::Log => secret.issue_to_log(NODE, block(1), LogEpoch { volume: 1, epoch: 1 }, until),
+            _ => secret.issue(NODE, block(1), 0, access, until),
+        };
         let check = |role: &str, writes, shown: &[Ticket]| {
             let of = UpdatesOf { block: block(1), replica: false, upto: 0 };
             let read = ReadUpdates {
                 of,
                 offset: 0,
                 len: 1,
-                epochs: None,
+                epochs: Some(VolumeEpochs { volume: 1, from: 1, to: 2 }),
                 folder: None,
                 over: None,
                 plain: false,
@@ -331,7 +353,8 @@ mod tests {
     async fn an_agent_keeps_replicas_in_step_under_tickets_and_does_nothing_else() {
         let (secret, mut inspector) = inspector();
         let issue = |access| secret.issue(NODE, block(1), 0, access, NOW + 9);
-        let (log, fix) = (issue(Access::Log), issue(Access::Freeze));
+        let (unnamed, fix) = (issue(Access::Log), issue(Access::Freeze));
+        let log = secret.issue_to_log(NODE, block(1), LogEpoch { volume: 1, epoch: 1 }, NOW + 9);
         let appends = |tickets: &[Ticket]| AppendUpdates { replica: true, ..append([block(1)], tickets) };
         let freezes = |tickets: &[Ticket]| FreezeUpdates {
             blocks: vec![block(1)],
@@ -346,11 +369,17 @@ mod tests {
         };
         // While somebody is there who gives no tickets.
         assert_eq!(check(&inspector, &appends(&[]), &freezes(&[])), (Ok(()), Ok(())));
+        // So do the tickets to log that name no epoch.
+        assert_eq!(check(&inspector, &appends(&[unnamed]), &freezes(&[])), (Ok(()), Ok(())));
         inspector.demand_of_agents();
         // A coordinator that starts again does not change that.
         let again = Inspector::told(CLUSTER, (&secret.key_of(NODE), NOW), Some(&inspector)).unwrap();
         for by in [&inspector, &again] {
             assert_eq!(check(by, &appends(&[log]), &freezes(&[fix])), (Ok(()), Ok(())));
+            for role in ["agent/9", "client"] {
+                let refused = check_append(&peer(role), Some(by), &appends(&[unnamed])).unwrap_err();
+                assert!(refused.message().contains("not for epoch 1 of volume 1"), "{role}: {refused:?}");
+            }
             for (append, freeze) in [(appends(&[]), freezes(&[])), (appends(&[fix]), freezes(&[log]))] {
                 let (append, freeze) = check(by, &append, &freeze);
                 assert!(append.unwrap_err().contains("expected a ticket to log updates of s1.b0"));
@@ -417,8 +446,8 @@ mod tests {
             inspector = Some(told);
         }
         let inspector = inspector.unwrap();
-        let good =
-            keys.map(|secret| inspector.has_issued(&secret.issue(NODE, block(1), 1, Access::Read, NOW)));
+        let good = keys
+            .map(|secret| inspector.has_issued(&secret.issue(NODE, block(1), 1, Access::Read, NOW), None));
         assert_eq!(good, [false, true, true]);
     }
 }

@@ -17,7 +17,7 @@ use kintsu_runtime::Conductor;
 use kintsu_wire::channel::serve;
 use kintsu_wire::message::{
     AppendUpdates, CreateVolume, Durability, FaultKind, FreezeUpdates, JobRef, LoggedUpdate, MapVolume,
-    Nothing, ObjectView, OpenVolume, RunEvent, RunPrograms,
+    Nothing, ObjectView, OpenVolume, RunEvent, RunPrograms, VolumeMap,
 };
 use kintsu_wire::ticket::Ticket;
 use kintsu_wire::tls::{Authority, Issue};
@@ -290,6 +290,16 @@ async fn a_client_touches_only_blocks_for_which_it_has_tickets() {
     stage.end().await;
 }
 
+/// Another writer of the volume, whose calls are made by hand: which volume it is, and where its first stripe is.
+async fn by_hand(stage: &Stage, writer: u64) -> (u64, VolumeMap) {
+    let credentials = Credentials::of(None, Some(&stage.tls("client/alice"))).unwrap();
+    let mut volumes = connect_coordinator(stage.coordinator.addr(), &credentials).unwrap().volumes;
+    let open = OpenVolume { name: "disk".into(), writer: Some(writer), take: true };
+    let volume = volumes.open_volume(open).await.unwrap().into_inner().volume.id;
+    let map = MapVolume { volume, first: 0, count: 1, writer: Some(writer), failed: None, own: None };
+    (volume, volumes.map_volume(map).await.unwrap().into_inner())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agents_certificate_alone_logs_nothing_and_fixes_no_log() {
     let stage = Stage::start().await;
@@ -297,13 +307,7 @@ async fn an_agents_certificate_alone_logs_nothing_and_fixes_no_log() {
     let disk = disk(&alice).await;
     disk.write(0, Bytes::from(content())).await.unwrap();
     disk.close().await.unwrap();
-    // Another writer, whose calls are made here by hand.
-    let credentials = Credentials::of(None, Some(&stage.tls("client/alice"))).unwrap();
-    let mut volumes = connect_coordinator(stage.coordinator.addr(), &credentials).unwrap().volumes;
-    let open = OpenVolume { name: "disk".into(), writer: Some(7), take: true };
-    let volume = volumes.open_volume(open).await.unwrap().into_inner().volume.id;
-    let map = MapVolume { volume, first: 0, count: 1, writer: Some(7), failed: None, own: None };
-    let map = volumes.map_volume(map).await.unwrap().into_inner();
+    let (volume, map) = by_hand(&stage, 7).await;
     let stripe = map.stripes[0].clone();
     let block = BlockId { stripe: stripe.stripe.id, index: BlockIndex(0) };
     let control = |node: NodeId| map.nodes.iter().find(|known| known.id == node).unwrap().control;
@@ -375,6 +379,62 @@ async fn an_agents_certificate_alone_logs_nothing_and_fixes_no_log() {
     let left = agent.pending_updates(Nothing {}).await.unwrap().into_inner().pending;
     assert!(left.iter().all(|pending| pending.block != block), "{left:?}");
     assert_eq!(disk_bytes(&alice, 998, 11).await[2..9], *b"by hand");
+    alice.close().await;
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_to_log_is_good_for_one_epoch_of_one_volume() {
+    let stage = Stage::start().await;
+    let alice = stage.client(Some(stage.tls("client/alice"))).await;
+    let disk = disk(&alice).await;
+    disk.write(0, Bytes::from(content())).await.unwrap();
+    disk.close().await.unwrap();
+    let (volume, before) = by_hand(&stage, 7).await;
+    let (_, now) = by_hand(&stage, 8).await;
+    let (before, stripe) = (&before.stripes[0], &now.stripes[0]);
+    assert!(before.epoch < stripe.epoch);
+    let block = BlockId { stripe: stripe.stripe.id, index: BlockIndex(0) };
+    let update = |volume, epoch| LoggedUpdate {
+        volume,
+        epoch,
+        block,
+        offset: 1000,
+        data: Bytes::from_static(b"by hand"),
+        zeros: 0,
+        delta_of: None,
+    };
+    // The former writer at the home, and the thief of an agent's key at a replica: each has kept its ticket.
+    for (role, at) in [("client/alice", 0), ("agent/3", 1)] {
+        let node = stripe.logs[0][at];
+        assert_eq!(before.logs[0][at], node, "both writers log there");
+        let control = now.nodes.iter().find(|known| known.id == node).unwrap().control;
+        let mut agent = stage.conductor(role).agent(control).unwrap();
+        let append = |updates, old, ticket| AppendUpdates {
+            updates,
+            old,
+            replica: at > 0,
+            fenced: true,
+            tickets: vec![ticket],
+            ..AppendUpdates::default()
+        };
+        let (kept, fresh) = (before.log_tickets[0][at], stripe.log_tickets[0][at]);
+        let good = update(volume, stripe.epoch);
+        for (append, words) in [
+            (append(vec![good.clone()], vec![], kept), "the epoch of its successor"),
+            (append(vec![update(volume + 9, 0)], vec![], kept), "a volume that nobody knows"),
+            (append(vec![update(volume + 9, 0)], vec![], fresh), "the same, with a ticket of now"),
+            (append(vec![good.clone(), update(volume + 9, 0)], vec![], fresh), "one of them"),
+            (append(vec![good.clone()], vec![update(volume + 9, 0)], fresh), "bytes that are replaced"),
+        ] {
+            let refused = agent.append_updates(append).await.expect_err(words);
+            assert_eq!(refused.code(), Code::PermissionDenied, "{words}: {refused:?}");
+            assert!(refused.message().contains("did not issue for this node"), "{words}: {refused:?}");
+        }
+        let late = agent.append_updates(append(vec![update(volume, before.epoch)], vec![], kept));
+        assert_eq!(late.await.unwrap_err().code(), Code::FailedPrecondition);
+        agent.append_updates(append(vec![good], vec![], fresh)).await.unwrap();
+    }
     alice.close().await;
     stage.end().await;
 }

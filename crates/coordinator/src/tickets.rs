@@ -10,7 +10,7 @@ use bytes::Bytes;
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
 use kintsu_wire::ClusterId;
 use kintsu_wire::message::{StripeGrant, StripeInfo, VolumeStripe};
-use kintsu_wire::ticket::{Access, KEY_BYTES, Ticket, TicketSecret};
+use kintsu_wire::ticket::{Access, KEY_BYTES, LogEpoch, Ticket, TicketSecret};
 use tokio::time::Instant;
 
 use crate::error::{CoordinatorError, Result};
@@ -69,15 +69,30 @@ impl Tickets {
         grant.tickets = tickets.collect();
     }
 
-    /// Lets a client read a stripe of a volume with what is logged for it, and the writer log more.
-    pub fn log(&self, mapped: &mut VolumeStripe, writes: bool) {
+    /// Lets a client read a stripe of a volume with what is logged for it.
+    pub fn read_log(&self, mapped: &mut VolumeStripe) {
+        self.at_logs(mapped, |node, block, _| self.issue(node, block, 0, Access::ReadLog));
+    }
+
+    /// Lets the writer of a volume also log more, under the epoch of the stripe's logs. A node that is not `bound` has an older agent,
+    /// which does not know of tickets for an epoch.
+    pub fn log(&self, mapped: &mut VolumeStripe, volume: u64, bound: impl Fn(NodeId) -> bool) {
+        let (under, until) = (LogEpoch { volume, epoch: mapped.epoch }, self.now() + VALID_S);
+        self.at_logs(mapped, |node, block, logs| match logs {
+            true if bound(node) => self.secret.issue_to_log(node, block, under, until),
+            true => self.issue(node, block, 0, Access::Log),
+            false => self.issue(node, block, 0, Access::ReadLog),
+        });
+    }
+
+    /// Gives tickets for each block at the nodes that log for it, and at its home.
+    fn at_logs(&self, mapped: &mut VolumeStripe, issue: impl Fn(NodeId, BlockId, bool) -> Ticket) {
         self.read(&mut mapped.stripe);
-        let access = if writes { Access::Log } else { Access::ReadLog };
         let tickets = mapped.stripe.blocks.iter().enumerate().map(|(index, place)| {
             let block = BlockId { stripe: mapped.stripe.id, index: BlockIndex(index as u8) };
-            let logs = mapped.logs.get(index).into_iter().flatten().copied();
-            let home = place.as_ref().map(|place| place.node);
-            logs.chain(home).map(|node| self.issue(node, block, 0, access)).collect()
+            let logs = mapped.logs.get(index).into_iter().flatten().map(|node| (*node, true));
+            let home = place.as_ref().map(|place| (place.node, false));
+            logs.chain(home).map(|(node, logs)| issue(node, block, logs)).collect()
         });
         mapped.log_tickets = tickets.collect();
     }
@@ -120,6 +135,11 @@ fn secret(dir: &Path) -> Result<[u8; KEY_BYTES]> {
 
 #[cfg(test)]
 mod tests {
+    use kintsu_dag::StripeId;
+    use kintsu_plan::{Layout, LayoutKind};
+    use kintsu_wire::message::BlockPlace;
+    use kintsu_wire::ticket::NodeKey;
+
     use super::*;
 
     #[test]
@@ -129,5 +149,64 @@ mod tests {
         assert_eq!(secret(dir.path()).unwrap(), first);
         std::fs::write(dir.path().join(FILE), [1, 2, 3]).unwrap();
         assert!(secret(dir.path()).unwrap_err().to_string().contains("expected 32 bytes, got 3"));
+    }
+    #[test]
+    fn a_writers_tickets_are_for_its_epoch_where_agents_know_of_that() {
+        let (dir, cluster) = (tempfile::tempdir().unwrap(), ClusterId([1; 16]));
+        let tickets = Tickets::open(dir.path(), cluster).unwrap();
+        let place = |node, index| BlockPlace {
+            id: BlockId { stripe: StripeId(7), index: BlockIndex(index) },
+            node: NodeId(node),
+            len: 4096,
+            digest: None,
+            lost: false,
+            generation: None,
+        };
+        let stripe = StripeInfo {
+            id: StripeId(7),
+            generation: 1,
+            code: "rs:n=3,k=2".into(),
+            layout: Layout {
+                kind: LayoutKind::Striped,
+                block_bytes: 4096,
+                cell_bytes: 4096,
+                w: 1,
+                data_bytes: 8192,
+            },
+            offset: 0,
+            before: 0,
+            encoded: true,
+            blocks: vec![Some(place(0, 0)), Some(place(3, 1))],
+            tickets: Vec::new(),
+        };
+        let mut mapped = VolumeStripe {
+            index: 0,
+            stripe,
+            owner: None,
+            shared: false,
+            frozen: false,
+            epoch: 5,
+            // The home of the second block is gone from its log.
+            logs: vec![vec![NodeId(0), NodeId(1)], vec![NodeId(1), NodeId(2)]],
+            folders: Default::default(),
+            log_tickets: Vec::new(),
+        };
+        tickets.log(&mut mapped, 9, |node| node != NodeId(2));
+        let good = |ticket: &Ticket, node, under| {
+            let key = NodeKey::new(cluster, &tickets.secret.key_of(NodeId(node)));
+            key.has_issued(ticket, under)
+        };
+        let under = |volume, epoch| Some(LogEpoch { volume, epoch });
+        let [first, second] = [&mapped.log_tickets[0], &mapped.log_tickets[1]];
+        for (ticket, node) in [(&first[0], 0), (&first[1], 1), (&second[0], 1)] {
+            assert_eq!(ticket.access, Access::Log);
+            let told = [under(9, 5), under(9, 6), under(8, 5), None].map(|under| good(ticket, node, under));
+            assert_eq!(told, [true, false, false, false], "{node}");
+        }
+        // An older agent, and a node that is only read.
+        assert!(second[1].access == Access::Log && good(&second[1], 2, None));
+        assert!(second[2].access == Access::ReadLog && good(&second[2], 3, None));
+        tickets.read_log(&mut mapped);
+        assert!(mapped.log_tickets.iter().flatten().all(|ticket| ticket.access == Access::ReadLog));
     }
 }

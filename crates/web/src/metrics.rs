@@ -9,7 +9,7 @@ use axum::http::{Uri, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use kintsu_wire::message::{Counts, Level, LinkEnd, NodeInfo, NodeState};
+use kintsu_wire::message::{ComparedStripes, Counts, Level, LinkEnd, NodeInfo, NodeState};
 use kintsu_wire::prometheus::{self, Text};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +25,7 @@ pub async fn handle(State(shared): State<Arc<Shared>>) -> Response {
         Ok(overview) => written(&overview),
         Err(error) => {
             let mut text = Text::default();
+            text.build();
             text.gauge("kintsu_up", "Whether the coordinator answers.", 0.0);
             tracing::warn!("metrics: {}", error.message());
             text.into_string()
@@ -77,9 +78,11 @@ impl Metrics {
 
 fn written(now: &Overview) -> String {
     let mut text = Text::default();
+    text.build();
     text.gauge("kintsu_up", "Whether the coordinator answers.", 1.0);
     health(&mut text, now);
     nodes(&mut text, &now.nodes);
+    compared(&mut text, now.status.compared.as_ref());
     repairs(&mut text, now);
     counts(&mut text, &now.counts);
     text.into_string()
@@ -127,7 +130,7 @@ fn nodes(text: &mut Text, nodes: &[NodeInfo]) {
         move |node: &NodeInfo| node.usage.as_ref().map(|usage| of(usage) as f64)
     };
     type Value<'a> = Box<dyn Fn(&NodeInfo) -> Option<f64> + 'a>;
-    let all: [(&str, &str, Value); 8] = [
+    let all: [(&str, &str, Value); 11] = [
         (
             "kintsu_node_up",
             "Whether the node sends heartbeats and can be used.",
@@ -160,6 +163,21 @@ fn nodes(text: &mut Text, nodes: &[NodeInfo]) {
             "Bytes of blocks in quarantine.",
             Box::new(usage(|usage| usage.aside_bytes)),
         ),
+        (
+            "kintsu_node_scrubbed_blocks",
+            "Blocks that the last pass of the scrub has verified.",
+            Box::new(|node| node.scrub.map(|scrub| scrub.done as f64)),
+        ),
+        (
+            "kintsu_node_scrubbed_timestamp_seconds",
+            "When a pass of the scrub last came to the end.",
+            Box::new(|node| node.scrub.and_then(|scrub| scrub.verified).map(|verified| verified as f64)),
+        ),
+        (
+            "kintsu_node_protocol",
+            "The newest version of the protocol that its agent speaks.",
+            Box::new(|node| (node.protocol > 0).then_some(f64::from(node.protocol))),
+        ),
     ];
     for (name, help, value) in all {
         text.head(name, help, "gauge");
@@ -170,6 +188,31 @@ fn nodes(text: &mut Text, nodes: &[NodeInfo]) {
                 text.sample(name, &[("node", &id), ("rack", &rack)], value);
             }
         }
+    }
+}
+
+/// How far stripes are compared with their codes; nothing where the scrub is switched off.
+fn compared(text: &mut Text, compared: Option<&ComparedStripes>) {
+    let Some(ComparedStripes { pass, waiting, not_compared, .. }) = compared else { return };
+    for (name, help, value) in [
+        (
+            "kintsu_compared_stripes",
+            "Stripes that the last pass of comparing has come to.",
+            pass.map_or(0, |pass| pass.done),
+        ),
+        (
+            "kintsu_compare_waiting_stripes",
+            "Stripes that could not be compared and are tried again.",
+            *waiting,
+        ),
+        ("kintsu_compare_left_out_stripes", "Stripes that the last pass has left out.", *not_compared),
+    ] {
+        text.gauge(name, help, value as f64);
+    }
+    let name = "kintsu_compared_timestamp_seconds";
+    text.head(name, "When a pass of comparing last came to the end.", "gauge");
+    if let Some(ended) = pass.and_then(|pass| pass.verified) {
+        text.sample(name, &[], ended as f64);
     }
 }
 

@@ -12,6 +12,8 @@ pub mod codec;
 pub mod copy;
 mod error;
 pub mod frame;
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
 mod identity;
 pub mod inflow;
 pub mod message;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::message::Histogram;
+use crate::version::PROTOCOL_VERSION;
 
 /// The content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -33,6 +34,14 @@ impl Text {
         // The format writes infinity in its own way.
         let value = if value == f64::INFINITY { "+Inf".to_owned() } else { value.to_string() };
         let _ = writeln!(self.0, "{name}{labels} {value}");
+    }
+
+    /// Which program tells these metrics.
+    pub fn build(&mut self) {
+        let name = "kintsu_build_info";
+        self.head(name, "The version of the program that tells this, and of its protocol.", "gauge");
+        let protocol = PROTOCOL_VERSION.to_string();
+        self.sample(name, &[("version", env!("CARGO_PKG_VERSION")), ("protocol", &protocol)], 1.0);
     }
 
     /// A counter without labels.
@@ -74,6 +83,14 @@ fn quoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_says_its_version() {
+        let mut text = Text::default();
+        text.build();
+        let labels = format!("version=\"{}\",protocol=\"{PROTOCOL_VERSION}\"", env!("CARGO_PKG_VERSION"));
+        assert!(text.0.ends_with(&format!("\nkintsu_build_info{{{labels}}} 1\n")), "{}", text.0);
+    }
 
     #[test]
     fn lines_are_as_the_format_wants() {

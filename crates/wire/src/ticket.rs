@@ -29,10 +29,19 @@ pub enum Access {
     Write,
     /// What is logged for it is read. The generation does not matter.
     ReadLog,
-    /// Updates of it are logged, and read. The generation does not matter.
+    /// Updates of it are logged, and read, under one epoch of one volume ([`LogEpoch`]). The generation does not matter.
     Log,
     /// What the next commit takes of its log is fixed. The generation does not matter.
     Freeze,
+}
+
+/// Under what a ticket to log is good. The ticket does not say it, its MAC covers it: whoever shows the ticket names it with each update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogEpoch {
+    /// The volume.
+    pub volume: u64,
+    /// The epoch of the logs of the block's stripe.
+    pub epoch: u64,
 }
 
 /// Permission for one block on one node.
@@ -84,10 +93,19 @@ impl TicketSecret {
 
     /// A ticket for a block on `node`.
     pub fn issue(&self, node: NodeId, block: BlockId, generation: u32, access: Access, until: u64) -> Ticket {
+        self.signed(node, Ticket { block, generation, access, until, mac: [0; MAC_BYTES] }, None)
+    }
+
+    /// A ticket to log updates of a block on `node`, under one epoch.
+    pub fn issue_to_log(&self, node: NodeId, block: BlockId, under: LogEpoch, until: u64) -> Ticket {
+        let ticket = Ticket { block, generation: 0, access: Access::Log, until, mac: [0; MAC_BYTES] };
+        self.signed(node, ticket, Some(under))
+    }
+
+    fn signed(&self, node: NodeId, ticket: Ticket, under: Option<LogEpoch>) -> Ticket {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let key = nodes.entry(node).or_insert_with(|| NodeKey::new(self.cluster, &self.key_of(node)));
-        let ticket = Ticket { block, generation, access, until, mac: [0; MAC_BYTES] };
-        Ticket { mac: key.mac(&ticket), ..ticket }
+        Ticket { mac: key.mac(&ticket, under), ..ticket }
     }
 }
 
@@ -97,21 +115,25 @@ impl NodeKey {
         Self { cluster, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }
 
-    /// Whether the coordinator has issued this ticket for our node.
-    pub fn has_issued(&self, ticket: &Ticket) -> bool {
-        let expected = self.mac(ticket);
+    /// Whether the coordinator has issued this ticket for our node, and for this epoch if there is one.
+    pub fn has_issued(&self, ticket: &Ticket, under: Option<LogEpoch>) -> bool {
+        let expected = self.mac(ticket, under);
         // Takes the same time wherever the first difference is.
         expected.iter().zip(ticket.mac).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
     }
 
-    fn mac(&self, ticket: &Ticket) -> [u8; MAC_BYTES] {
+    fn mac(&self, ticket: &Ticket, under: Option<LogEpoch>) -> [u8; MAC_BYTES] {
         let mut context = hmac::Context::with_key(&self.key);
-        context.update(b"kintsu: ticket 1");
+        context.update(if under.is_some() { b"kintsu: ticket 2" } else { b"kintsu: ticket 1" });
         context.update(&self.cluster.0);
         context.update(&ticket.block.stripe.0.to_le_bytes());
         context.update(&[ticket.block.index.0, ticket.access as u8]);
         context.update(&ticket.generation.to_le_bytes());
         context.update(&ticket.until.to_le_bytes());
+        if let Some(LogEpoch { volume, epoch }) = under {
+            context.update(&volume.to_le_bytes());
+            context.update(&epoch.to_le_bytes());
+        }
         let mut mac = [0; MAC_BYTES];
         mac.copy_from_slice(&context.sign().as_ref()[..MAC_BYTES]);
         mac
@@ -175,7 +197,7 @@ mod tests {
         let (node, block) = (NodeId(3), BlockId { stripe: StripeId(9), index: BlockIndex(2) });
         let key = NodeKey::new(cluster, &secret.key_of(node));
         let ticket = secret.issue(node, block, 4, Access::Read, 1000);
-        assert!(key.has_issued(&ticket));
+        assert!(key.has_issued(&ticket, None));
         let changed = [
             Ticket { block: BlockId { stripe: StripeId(8), ..block }, ..ticket },
             Ticket { block: BlockId { index: BlockIndex(3), ..block }, ..ticket },
@@ -189,8 +211,23 @@ mod tests {
             TicketSecret::new(other, &[7; KEY_BYTES]).issue(node, block, 4, Access::Read, 1000),
         ];
         for forged in changed {
-            assert!(!key.has_issued(&forged), "{forged:?}");
+            assert!(!key.has_issued(&forged, None), "{forged:?}");
         }
+    }
+
+    #[test]
+    fn a_ticket_to_log_is_good_under_its_epoch_alone() {
+        let secret = TicketSecret::new(ClusterId([1; 16]), &[7; KEY_BYTES]);
+        let (node, block) = (NodeId(3), BlockId { stripe: StripeId(9), index: BlockIndex(2) });
+        let key = NodeKey::new(ClusterId([1; 16]), &secret.key_of(node));
+        let under = |volume, epoch| Some(LogEpoch { volume, epoch });
+        let ticket = secret.issue_to_log(node, block, LogEpoch { volume: 5, epoch: 6 }, 1000);
+        assert!(key.has_issued(&ticket, under(5, 6)));
+        let plain = secret.issue(node, block, 0, Access::Log, 1000);
+        for other in [under(5, 7), under(4, 6), under(6, 5), None] {
+            assert!(!key.has_issued(&ticket, other), "{other:?}");
+        }
+        assert!(!key.has_issued(&plain, under(5, 6)) && !key.has_issued(&plain, under(0, 0)));
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub const COMPARES: u32 = 14;
 pub const LOG_CAUSES: u32 = 14;
 
 /// Since this version whoever writes to a volume, or commits it, gives a home the tickets for the nodes that keep replicas, and the
-/// home hands them on; older ones give none.
+/// home hands them on; older ones give none. Tickets to log are for one epoch of one volume since then.
 pub const HANDS_ON_TICKETS: u32 = 16;
 
 /// The gRPC metadata key of the version of the call.

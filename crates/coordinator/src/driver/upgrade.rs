@@ -41,6 +41,11 @@ pub fn everybody_hands_on(cluster: &Cluster) -> bool {
         && cluster.volume_leases().all_speak(version, now_ms)
 }
 
+/// Whether a node's agent knows of tickets that are handed on, and for one epoch.
+pub fn hands_on(cluster: &Cluster, node: NodeId) -> bool {
+    cluster.members().node(node).is_some_and(|member| member.record.protocol >= HANDS_ON_TICKETS)
+}
+
 /// Refuses an agent that hands on no tickets where all others do.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use tonic::Status;
 
 use super::snapshots::{Ends, part};
-use super::upgrade::check_volumes;
+use super::upgrade::{check_volumes, hands_on};
 use super::volume_relog::{How, relog};
 use crate::cluster::Cluster;
 use crate::engine::members::Members;
@@ -98,7 +98,10 @@ pub async fn map(cluster: &Arc<Cluster>, wanted: Wanted) -> Result<(u64, u64, Ve
             let mut mapped =
                 VolumeStripe { index, stripe, owner, shared, frozen, epoch, logs, folders, log_tickets };
             if let Some(tickets) = &worker.tickets {
-                tickets.log(&mut mapped, writes && !shared);
+                match writes && !shared {
+                    true => tickets.log(&mut mapped, owner.unwrap_or(volume), |node| hands_on(&worker, node)),
+                    false => tickets.read_log(&mut mapped),
+                }
             }
             out.push(mapped);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, flip, kintsu, text, wait};
+use crate::cluster::{Cluster, flip, kintsu, sha256, text, wait};
 
 #[test]
 fn blocks_are_verified_and_repaired_by_themselves() {
@@ -54,6 +54,48 @@ fn a_node_is_paused_for_a_time() {
     assert!(placed() > 0);
     cluster.run(&["node", "resume", &id]);
     wait("its blocks to be repaired elsewhere", || placed() == 0);
+}
+
+#[test]
+fn a_rack_that_is_gone_is_not_rebuilt_until_a_part_of_it_is_back() {
+    // Longer than what lies between the deaths of nodes that are killed together.
+    let mut cluster = Cluster::with_grace(9, 3, "3s");
+    let file = cluster.file("object", 1_000_000);
+    cluster.put(&file, "object", &["--code", "rs:n=6,k=3", "--block", "64KiB"]);
+    let homes = |cluster: &Cluster| -> Vec<u64> {
+        cluster.blocks("object").iter().map(|block| block["node"].as_u64().unwrap()).collect()
+    };
+    let repairs = |cluster: &Cluster| {
+        let jobs = cluster.json(&["jobs"]);
+        jobs.as_array().unwrap().iter().filter(|job| job["kind"] == "repair").count()
+    };
+    let is_held = |cluster: &Cluster| {
+        let health: Value = serde_json::from_slice(&cluster.run(&["health", "--json"]).stdout).unwrap();
+        let causes = health["causes"].as_array().unwrap();
+        causes.iter().any(|cause| {
+            cause["kind"] == "held_repairs" && cause["title"].as_str().unwrap().contains("rack 0")
+        })
+    };
+    let before = homes(&cluster);
+    let rack = [0_u32, 3, 6];
+    rack.iter().for_each(|node| cluster.kill(*node));
+    wait("repairs to be held", || is_held(&cluster));
+    wait("the grace time to be over", || {
+        let nodes = cluster.json(&["nodes"]);
+        rack.iter().all(|node| nodes[*node as usize]["silent_ms"].as_u64().unwrap() > 9500)
+    });
+    assert!(is_held(&cluster));
+    assert_eq!((homes(&cluster), repairs(&cluster)), (before.clone(), 0));
+    cluster.start_agent(0);
+    wait("the blocks of the other two to be rebuilt", || {
+        homes(&cluster).iter().all(|home| ![3, 6].contains(home))
+    });
+    cluster.wait_whole();
+    assert!(!is_held(&cluster) && repairs(&cluster) > 0);
+    let now = homes(&cluster);
+    let stayed = before.iter().zip(&now).filter(|(before, _)| ![3, 6].contains(*before));
+    assert!(before.contains(&0) && stayed.clone().all(|(before, now)| before == now), "{before:?} {now:?}");
+    assert_eq!(cluster.get_sha("object"), sha256(&file));
 }
 
 #[test]

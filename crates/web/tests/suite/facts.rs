@@ -116,10 +116,25 @@ async fn the_facts_are_those_of_the_commands_and_nothing_can_be_changed() {
     );
     let paper = get(page, "/api/code/explain?code=azure-lrc:n=16,k=12,r=6&lost=0,1").await;
     assert!(paper.starts_with("HTTP/1.1 200") && paper.contains("\"requestors\""), "{paper}");
+    let mut scrub = shown.client.scrub(None).await.unwrap();
+    while scrub.next().await.unwrap().is_some() {}
     let metrics = get(page, "/metrics").await;
-    for line in ["\nkintsu_up 1\n", "\nkintsu_objects 3\n", "\nkintsu_node_up{node=\"0\",rack=\"0\"} 1\n"] {
+    let protocol =
+        format!("\nkintsu_node_protocol{{node=\"0\",rack=\"0\"}} {}\n", kintsu_wire::PROTOCOL_VERSION);
+    for line in [
+        "\nkintsu_up 1\n",
+        "\nkintsu_objects 3\n",
+        "\nkintsu_node_up{node=\"0\",rack=\"0\"} 1\n",
+        "\nkintsu_node_scrubbed_blocks{node=\"0\",rack=\"0\"} ",
+        "\nkintsu_node_scrubbed_timestamp_seconds{node=\"0\",rack=\"0\"} 1",
+        "\nkintsu_compared_stripes 0\n",
+        "\nkintsu_compare_waiting_stripes 0\n",
+        &protocol,
+    ] {
         assert!(metrics.contains(line), "{line:?}: {metrics}");
     }
+    let build = format!("\nkintsu_build_info{{version=\"{}\",protocol=\"", env!("CARGO_PKG_VERSION"));
+    assert!(metrics.contains(&build), "{metrics}");
     the_dashboard_asks_for_nothing_else(&metrics, |name| !name.starts_with("kintsu_s3_"));
 
     // What is wrong is said.
@@ -160,7 +175,8 @@ async fn the_page_stays_on_loopback_and_says_when_the_cluster_is_away() {
     assert!(Page::start(client, page.addr(), None).await.unwrap_err().is_taken());
     let answer = get(&page, "/api/cluster").await;
     assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("127.0.0.1:1"), "{answer}");
-    assert!(get(&page, "/metrics").await.ends_with("kintsu_up 0\n"));
+    let metrics = get(&page, "/metrics").await;
+    assert!(metrics.ends_with("kintsu_up 0\n") && metrics.contains("\nkintsu_build_info{"), "{metrics}");
     // The stream says so too.
     let mut stream = TcpStream::connect(page.addr()).await.unwrap();
     stream.write_all(b"GET /api/live HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();

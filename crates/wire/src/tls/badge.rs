@@ -71,7 +71,7 @@ impl Badge {
         Self::of_uris(parsed.valid_uri_names())
     }
 
-    fn of_uris<'a>(names: impl Iterator<Item = &'a str>) -> Result<Self, WireError> {
+    pub(crate) fn of_uris<'a>(names: impl Iterator<Item = &'a str>) -> Result<Self, WireError> {
         let form = "URIs such as kintsu://CLUSTER/client, with the cluster's id of 32 hex digits";
         let mut badge: Option<Self> = None;
         for name in names {
