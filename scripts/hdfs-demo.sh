@@ -136,21 +136,33 @@ striped() {
     hdfs client "$root" ec -enablePolicy -policy "$policy" >/dev/null
     hdfs client "$root" ec -setPolicy -path "$1" -policy "$policy" >/dev/null
 }
-if [ -n "$code" ]; then
-    look store put "$work/file" /demo/file --code "$code" --block "${block_mib}MiB" >/dev/null
-else
-    striped /demo
-    hdfs client "$root" fs "-Ddfs.blocksize=$((block_mib << 20))" -put "$work/file" /demo/file
-fi
+[ -n "$code" ] || striped /demo
+# Stores the file, in the place of the one before: HDFS chooses anew which DataNode is left over for each group.
+store() {
+    local blocks=$(((mib + k * block_mib - 1) / (k * block_mib) * (k + m)))
+    if [ -n "$code" ]; then
+        look store put "$work/file" /demo/file --code "$code" --block "${block_mib}MiB" >/dev/null
+    else
+        hdfs client "$root" fs "-Ddfs.blocksize=$((block_mib << 20))" -put "$work/file" /demo/file
+    fi
+    wait_for stored "$blocks"
+}
+stored() { [ "$(for ((i = 1; i <= nodes; i++)); do block_files "$i"; done | wc -l)" = "$1" ] && look status /demo; }
+again() {
+    hdfs client "$root" fs -rm -r -skipTrash /demo/file >/dev/null
+    wait_for stored 0
+    store
+    sleep 7 # the watch scans
+}
+# Records of objects are smaller.
+block_files() { find "$root/data$1" -path '*/finalized/*' -name 'blk_*' ! -name '*.meta' -size +900k 2>/dev/null; }
+blocks_on() { block_files "$1" | wc -l; }
+store
 sum=$(sha256sum <"$work/file")
-rm "$work/file"
 say "stored $mib MiB under ${code:-$policy}, internal blocks of at most $block_mib MiB; HDFS calls a DataNode dead after $((recheck_ms / 500 + 30)) s"
 start 0 watch "$kintsu" --json hdfs --namenode "$namenode:9000" --user root watch /demo --scan 5s
 wait_for told 0 '"event":"at-risk"'
 
-# Records of objects are smaller.
-block_files() { find "$root/data$1" -path '*/finalized/*' -name 'blk_*' ! -name '*.meta' -size +900k 2>/dev/null; }
-blocks_on() { block_files "$1" | wc -l; }
 # Whether no block is there twice.
 trimmed() {
     local i twice
@@ -212,6 +224,7 @@ printf '%-14s %7s %12s %14s %14s %14s %20s %10s %12s' "${code:-$policy}" blocks 
     'all counted' 'counted since known' 'MiB moved' 'on one link'
 out_of_racks 'out of racks'
 for method in $methods; do
+    [ "$method" = "${methods%% *}" ] || again
     victim=1
     for ((i = 2; i <= nodes; i++)); do [ "$(blocks_on "$i")" -le "$(blocks_on "$victim")" ] || victim=$i; done
     lost=$(blocks_on "$victim")
@@ -257,6 +270,7 @@ for method in $methods; do
     [ -n "$alone" ] || no_agents
     back "$victim"
 done
+rm "$work/file"
 if [ -n "${since[stock]:-}" ] && [ -n "${since[auto]:-}" ]; then
     say "from the moment when HDFS knows until all are counted: HDFS ${needed[stock]}, auto ${needed[auto]}," \
         "$(times "${since[stock]}" "${since[auto]}") times"
