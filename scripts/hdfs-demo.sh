@@ -147,7 +147,8 @@ store() {
     fi
     wait_for stored "$blocks"
 }
-stored() { [ "$(for ((i = 1; i <= nodes; i++)); do block_files "$i"; done | wc -l)" = "$1" ] && look status /demo; }
+all_files() { for ((i = 1; i <= nodes; i++)); do block_files "$i"; done; }
+stored() { [ "$(all_files | wc -l)" = "$1" ] && look status /demo; }
 again() {
     hdfs client "$root" fs -rm -r -skipTrash /demo/file >/dev/null
     wait_for stored 0
@@ -165,8 +166,8 @@ wait_for told 0 '"event":"at-risk"'
 
 # Whether no block is there twice.
 trimmed() {
-    local i twice
-    twice=$(for ((i = 1; i <= nodes; i++)); do block_files "$i"; done | sed 's|.*/||' | sort | uniq -d)
+    local twice
+    twice=$(all_files | sed 's|.*/||' | sort | uniq -d)
     [ -z "$twice" ] || { echo "there twice:" $twice; return 1; }
     look status /demo
 }

@@ -198,8 +198,8 @@ pub fn check_programs(peer: &Peer, by: Option<&Inspector>, run: &RunPrograms) ->
     Ok(())
 }
 
-/// Checks who logs updates: each block needs a ticket for the epoch that the update names. Only the coordinator logs under an epoch that was not fenced here, and an agent
-/// only keeps replicas in step with another one.
+/// Checks who logs updates: each block needs a ticket for the epoch that the update names. Only the coordinator logs under an epoch that
+/// was not fenced here, and an agent only keeps replicas in step with another one.
 ///
 /// # Errors
 /// `PermissionDenied`.

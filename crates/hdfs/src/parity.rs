@@ -39,6 +39,14 @@ pub(crate) struct Examined {
     pub unit_bytes: Option<usize>,
 }
 
+impl Examined {
+    /// Whether what was rebuilt of this index is proved: further blocks of the group confirm those that it was computed from, or it has the
+    /// digest that was recorded.
+    pub fn proves(&self, group: &Group, index: BlockIndex) -> bool {
+        !self.surplus.is_empty() || group.digest(index).is_some()
+    }
+}
+
 /// The present blocks as base and surplus. `present` must determine the group.
 pub(crate) fn split(group: &Group, present: &BTreeSet<BlockIndex>) -> (Vec<BlockIndex>, Vec<BlockIndex>) {
     let code = &group.policy.code;

@@ -155,7 +155,7 @@ pub(crate) async fn repair_group(
                     bytes: now.block_bytes(index),
                     handed_over,
                     read: examined.read.iter().map(|index| index.0).collect(),
-                    proved: !examined.surplus.is_empty() || now.digest(index).is_some(),
+                    proved: examined.proves(&now, index),
                     left_out: left_out.keys().map(|index| index.0).collect(),
                 };
                 progress(&block);

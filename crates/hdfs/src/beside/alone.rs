@@ -63,7 +63,7 @@ async fn alone(shared: &Shared, group: &Group, missing: &[BlockIndex]) -> Result
         match hand_over(&shared.namenode, group, *index, file, examined.unit_bytes).await {
             Ok(HandedOver::To(datanode)) => {
                 shared.members.keep_counted(group.block(*index).id, &datanode);
-                let proved = !examined.surplus.is_empty() || group.digest(*index).is_some();
+                let proved = examined.proves(group, *index);
                 shared.tell(Event::Counted { block: group.name(*index), datanode, proved });
             }
             Ok(HandedOver::NotNeeded(_)) => {}
