@@ -12,7 +12,10 @@ use tokio::sync::watch;
 
 use super::run::{ReadyPlan, run_watched};
 use crate::cluster::Cluster;
-use crate::engine::probe::{Links, MOST_TURNS, Places, conclude, confirm, for_all, one_of_each_host, rounds};
+use crate::engine::probe::{
+    Links, MOST_MORE, MOST_TURNS, Places, Result as Carried, Round, conclude, confirm, for_all,
+    one_of_each_host, rounds, unsure,
+};
 use crate::error::{CoordinatorError, Result};
 
 /// How long a probe runs; the part before its first report does not count.
@@ -40,16 +43,20 @@ pub async fn measure(cluster: &Arc<Cluster>) -> Result<()> {
             got: nodes.len().to_string(),
         });
     }
-    let mut results = Vec::new();
+    let (mut results, mut more) = (Vec::new(), Vec::new());
     let mut known: Option<Links> = None;
     for _ in 0..MOST_TURNS {
         for round in rounds(&nodes) {
-            let probes = round
-                .into_iter()
-                .map(|(from, to)| async move { (from, to, probe_link(cluster, from, to).await) });
-            results.push(join_all(probes).await);
+            results.push(played(cluster, round).await);
         }
-        let now = conclude(&nodes, &results);
+        while more.len() < MOST_MORE {
+            let round = unsure(&nodes, &results, &more);
+            if round.is_empty() {
+                break;
+            }
+            more.push(played(cluster, round).await);
+        }
+        let now = conclude(&nodes, &results, &more);
         let before = known.replace(now.clone());
         if before.is_some_and(|before| confirm(&before, &now)) {
             break;
@@ -60,6 +67,13 @@ pub async fn measure(cluster: &Arc<Cluster>) -> Result<()> {
     tracing::info!("the links of {} nodes and {} racks were measured", links.len(), racks.len());
     cluster.bandwidth().measured(links, racks);
     Ok(())
+}
+
+/// What came through between the nodes of a round.
+async fn played(cluster: &Arc<Cluster>, round: Round) -> Vec<Carried> {
+    let probes =
+        round.into_iter().map(|(from, to)| async move { (from, to, probe_link(cluster, from, to).await) });
+    join_all(probes).await
 }
 
 /// What comes from one node to another, in bytes a second; `None` if nothing does.

@@ -5,6 +5,9 @@
 //! the best of its rounds. In a round within racks the links to the core carry nothing; if the nodes of a rack
 //! together send much less to other racks than within their own, the rack's link holds them back.
 //!
+//! A node that only met slower ones looks as slow as they are. Which nodes these may be follows from the results, and more rounds
+//! pair them with faster ones ([`unsure`]).
+//!
 //! A probe can only find too little: a processor was busy, or packets were lost. So the rounds are repeated until they find no
 //! more than before ([`confirm`]).
 //!
@@ -27,6 +30,8 @@ const NEAR: f64 = 1.08;
 pub const MOST_TURNS: usize = 4;
 /// Rounds of each kind: with a single one, a slow node would make its partners look slow.
 const ROUNDS: usize = 2;
+/// How many rounds at most pair those that look slow with faster ones.
+pub const MOST_MORE: usize = 4;
 
 /// Where the nodes are: their racks and addresses.
 pub type Places = BTreeMap<NodeId, (RackId, IpAddr)>;
@@ -101,18 +106,75 @@ pub fn confirm(before: &Links, now: &Links) -> bool {
     same(&before.0, &now.0) && same(&before.1, &now.1)
 }
 
-/// The links of nodes and racks, by all rounds that were played.
-pub fn conclude(nodes: &BTreeMap<NodeId, RackId>, rounds: &[Vec<Result>]) -> Links {
-    let (mut up, mut down): (BTreeMap<NodeId, f64>, BTreeMap<NodeId, f64>) = Default::default();
-    let came = |&(from, to, rate): &Result| Some((from, to, rate?));
-    for (from, to, rate) in rounds.iter().flatten().filter_map(came) {
-        let most = |of: &mut BTreeMap<NodeId, f64>, node| {
+/// What each node carried in one way, in bytes a second.
+type Carried = BTreeMap<NodeId, f64>;
+
+/// The most that each node sent and received.
+fn most<'a>(results: impl Iterator<Item = &'a Result>) -> (Carried, Carried) {
+    let (mut up, mut down) = (Carried::new(), Carried::new());
+    for (from, to, rate) in results.filter_map(|&(from, to, rate)| Some((from, to, rate?))) {
+        for (of, node) in [(&mut up, from), (&mut down, to)] {
             let entry = of.entry(node).or_default();
             *entry = entry.max(rate);
-        };
-        most(&mut up, from);
-        most(&mut down, to);
+        }
     }
+    (up, down)
+}
+
+/// A round for nodes that may be faster than they look: within their racks, and in the rounds of this kind before (`more`), they were
+/// paired only with nodes that carry no more than they did. Empty if there is none, or nobody carries more.
+pub fn unsure(nodes: &BTreeMap<NodeId, RackId>, rounds: &[Vec<Result>], more: &[Vec<Result>]) -> Round {
+    let (up, down) = most(rounds.iter().chain(more).flatten());
+    let near = |a: NodeId, b: NodeId| nodes.get(&a) == nodes.get(&b);
+    let pair = |&(from, to, _): &Result| (from, to);
+    let within = rounds.iter().flatten().map(pair).filter(|(from, to)| near(*from, *to));
+    let met: BTreeSet<(NodeId, NodeId)> = within.chain(more.iter().flatten().map(pair)).collect();
+    let (mut sends, mut receives) = (BTreeSet::new(), BTreeSet::new());
+    let mut round = Round::new();
+    for (&from, &rate) in &up {
+        let fits = |to| !receives.contains(&to);
+        if let Some(to) =
+            faster((from, rate), &down, |to| met.contains(&(from, to)), fits, |to| near(from, to))
+        {
+            sends.insert(from);
+            receives.insert(to);
+            round.push((from, to));
+        }
+    }
+    for (&to, &rate) in &down {
+        let fits = |from| !sends.contains(&from) && !receives.contains(&to);
+        if let Some(from) =
+            faster((to, rate), &up, |from| met.contains(&(from, to)), fits, |from| near(from, to))
+        {
+            sends.insert(from);
+            receives.insert(to);
+            round.push((from, to));
+        }
+    }
+    round
+}
+
+/// The node that can show whether this one, of which so much was seen, carries more: the fastest of those that fit, in its rack
+/// if there is one. None if it was paired with a faster one already.
+fn faster(
+    (node, rate): (NodeId, f64),
+    others: &Carried,
+    met: impl Fn(NodeId) -> bool,
+    fits: impl Fn(NodeId) -> bool,
+    near: impl Fn(NodeId) -> bool,
+) -> Option<NodeId> {
+    let faster = || others.iter().filter(|(other, more)| **other != node && **more > rate * NEAR);
+    if faster().any(|(other, _)| met(*other)) {
+        return None;
+    }
+    let best =
+        |a: &(&NodeId, &f64), b: &(&NodeId, &f64)| near(*a.0).cmp(&near(*b.0)).then(a.1.total_cmp(b.1));
+    faster().filter(|(other, _)| fits(**other)).max_by(best).map(|(other, _)| *other)
+}
+
+/// The links of nodes and racks, by all rounds that were played; those of `more` say nothing of racks, because few nodes sent.
+pub fn conclude(nodes: &BTreeMap<NodeId, RackId>, rounds: &[Vec<Result>], more: &[Vec<Result>]) -> Links {
+    let (up, down) = most(rounds.iter().chain(more).flatten());
     let alike = alike(up.values().chain(down.values()).copied().collect());
     let whole = |rate: Option<&f64>| rate.and_then(|rate| NonZeroU64::new(alike(*rate) as u64));
     let node = |node: &NodeId| (*node, Measured { up: whole(up.get(node)), down: whole(down.get(node)) });
@@ -180,20 +242,25 @@ mod tests {
 
     /// What the rounds would measure on these links.
     fn play(nodes: &BTreeMap<NodeId, RackId>, link: impl Fn(NodeId) -> f64, core: f64) -> Vec<Vec<Result>> {
-        let mut results = Vec::new();
-        for round in rounds(nodes) {
-            let crosses = |from: &NodeId, to: &NodeId| nodes[from] != nodes[to];
-            let play = |&(from, to): &(NodeId, NodeId)| {
-                let ends = link(from).min(link(to));
-                if !crosses(&from, &to) {
-                    return (from, to, Some(ends));
-                }
-                let leave = round.iter().filter(|(f, t)| nodes[f] == nodes[&from] && crosses(f, t)).count();
-                (from, to, Some(ends.min(core / leave as f64)))
-            };
-            results.push(round.iter().map(play).collect());
-        }
-        results
+        rounds(nodes).iter().map(|round| play_one(nodes, &link, core, round)).collect()
+    }
+
+    fn play_one(
+        nodes: &BTreeMap<NodeId, RackId>,
+        link: impl Fn(NodeId) -> f64,
+        core: f64,
+        round: &Round,
+    ) -> Vec<Result> {
+        let crosses = |from: &NodeId, to: &NodeId| nodes[from] != nodes[to];
+        let play = |&(from, to): &(NodeId, NodeId)| {
+            let ends = link(from).min(link(to));
+            if !crosses(&from, &to) {
+                return (from, to, Some(ends));
+            }
+            let leave = round.iter().filter(|(f, t)| nodes[f] == nodes[&from] && crosses(f, t)).count();
+            (from, to, Some(ends.min(core / leave as f64)))
+        };
+        round.iter().map(play).collect()
     }
 
     #[test]
@@ -219,7 +286,7 @@ mod tests {
         let measuring = one_of_each_host(&places);
         assert_eq!(measuring.keys().copied().collect::<Vec<_>>(), [0, 2, 4].map(NodeId));
         let (mut links, _) =
-            conclude(&measuring, &play(&measuring, |node| 100.0 * f64::from(node.0 + 1), 1e9));
+            conclude(&measuring, &play(&measuring, |node| 100.0 * f64::from(node.0 + 1), 1e9), &[]);
         links.remove(&NodeId(4));
         let all = for_all(&places, &links);
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3].map(NodeId), "node 4 told nothing");
@@ -230,12 +297,42 @@ mod tests {
     #[test]
     fn a_slow_node_makes_no_other_look_slow() {
         let all = nodes(6, 1);
-        let (links, racks) = conclude(&all, &play(&all, |node| if node.0 == 2 { 10.0 } else { 100.0 }, 1e9));
+        let (links, racks) =
+            conclude(&all, &play(&all, |node| if node.0 == 2 { 10.0 } else { 100.0 }, 1e9), &[]);
         for (node, measured) in links {
             let rate = NonZeroU64::new(if node.0 == 2 { 10 } else { 100 });
             assert_eq!(measured, Measured { up: rate, down: rate }, "{node}");
         }
         assert!(racks.is_empty());
+    }
+
+    #[test]
+    fn fast_nodes_that_met_only_slow_ones_are_found() {
+        let even = |node: NodeId| if node.0.is_multiple_of(2) { 25.0 } else { 50.0 };
+        let first = |node: NodeId| if node.0 < 4 { 50.0 } else { 25.0 };
+        let racks = |count: u32| (0..count).map(|node| (NodeId(node), RackId(node / 3))).collect();
+        type Link = fn(NodeId) -> f64;
+        let settings: [(BTreeMap<NodeId, RackId>, Link, f64, usize); 5] = [
+            (nodes(17, 1), even, 1e9, 1),
+            (nodes(17, 1), first, 1e9, 4),
+            (racks(9), even, 100.0, 1),
+            (nodes(17, 1), |_| 50.0, 1e9, 0),
+            (racks(9), |_| 50.0, 100.0, 0),
+        ];
+        for (at, (nodes, link, core, most)) in settings.into_iter().enumerate() {
+            let (results, mut more) = (play(&nodes, link, core), Vec::new());
+            let mut round = unsure(&nodes, &results, &more);
+            while !round.is_empty() && more.len() < MOST_MORE {
+                more.push(play_one(&nodes, link, core, &round));
+                round = unsure(&nodes, &results, &more);
+            }
+            assert!(more.len() <= most, "{at}: {}", more.len());
+            let (links, _) = conclude(&nodes, &results, &more);
+            for (node, measured) in links {
+                let rate = NonZeroU64::new(link(node) as u64);
+                assert_eq!(measured, Measured { up: rate, down: rate }, "{at}: {node}");
+            }
+        }
     }
 
     #[test]
@@ -252,9 +349,9 @@ mod tests {
         for round in &mut bad {
             round.iter_mut().filter(across).for_each(|result| result.2 = result.2.map(|rate| rate / 5.0));
         }
-        let (less, whole) = (conclude(&all, &bad), conclude(&all, &good));
+        let (less, whole) = (conclude(&all, &bad, &[]), conclude(&all, &good, &[]));
         assert_eq!(less.1[&RackId(0)].up, NonZeroU64::new(24));
-        let both = conclude(&all, &[bad, good.clone()].concat());
+        let both = conclude(&all, &[bad, good.clone()].concat(), &[]);
         assert_eq!(both, whole);
         assert!(!confirm(&less, &both) && confirm(&both, &whole));
 
@@ -262,23 +359,23 @@ mod tests {
         for round in &mut deaf {
             round.iter_mut().filter(across).take(1).for_each(|result| result.2 = None);
         }
-        let unheard = conclude(&all, &deaf);
+        let unheard = conclude(&all, &deaf, &[]);
         assert!(!confirm(&unheard, &whole), "what was not told is no rate of a rack: {unheard:?}");
         assert!(
             unheard.1.values().flat_map(|rack| [rack.up, rack.down]).flatten().all(|rate| rate.get() == 120)
         );
-        assert_eq!(conclude(&all, &[deaf, good].concat()), whole);
+        assert_eq!(conclude(&all, &[deaf, good].concat(), &[]), whole);
     }
 
     #[test]
     fn a_rack_that_holds_its_nodes_back_is_found() {
         let all = nodes(9, 3);
-        let (links, racks) = conclude(&all, &play(&all, |_| 100.0, 120.0));
+        let (links, racks) = conclude(&all, &play(&all, |_| 100.0, 120.0), &[]);
         let rate = NonZeroU64::new(100);
         assert!(links.values().all(|measured| *measured == Measured { up: rate, down: rate }));
         let core = NonZeroU64::new(120);
         assert_eq!(racks.len(), 3);
         assert!(racks.values().all(|measured| *measured == Measured { up: core, down: core }), "{racks:?}");
-        assert!(conclude(&all, &play(&all, |_| 100.0, 1000.0)).1.is_empty());
+        assert!(conclude(&all, &play(&all, |_| 100.0, 1000.0), &[]).1.is_empty());
     }
 }

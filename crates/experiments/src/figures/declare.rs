@@ -301,6 +301,12 @@ impl Experiment {
 }
 
 impl Work {
+    /// Whether nodes lose all their blocks, of whichever objects.
+    #[cfg(test)]
+    pub(crate) fn loses_nodes(&self) -> bool {
+        matches!(self, Self::Recover(_) | Self::GiveWay(_) | Self::UnderLoad(UnderLoad::Recover(_)))
+    }
+
     /// Whether the coordinator need not measure the links.
     pub(crate) fn is_told(&self) -> bool {
         match self {

@@ -294,10 +294,27 @@ fn row(case: &Case) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use kintsu_plan::Method;
 
     use super::super::catalog::build::{case, one};
+    use super::super::catalog::{Kind, Size, catalog};
     use super::*;
+
+    #[test]
+    fn a_lab_in_which_a_node_loses_all_blocks_has_one_object() {
+        for entry in catalog() {
+            let Kind::Measured(make) = entry.kind else { continue };
+            for quick in [false, true] {
+                for scene in make(Size { quick, scale: None }).unwrap().scenes {
+                    let loses = scene.cases.iter().any(|case| case.work.loses_nodes());
+                    let objects: BTreeSet<_> = scene.cases.iter().filter_map(wanted).collect();
+                    assert!(!loses || objects.len() == 1, "{}: {objects:?}", entry.name);
+                }
+            }
+        }
+    }
 
     #[test]
     fn settings_are_those_that_were_tried_at_the_next_point_of_the_series_or_the_last_one() {

@@ -24,6 +24,8 @@ pub struct Shown {
     older: bool,
     /// The build that measured, if that is said.
     build: Option<String>,
+    /// How long it took to measure, if that is said.
+    minutes: Option<f64>,
 }
 
 /// A point that the simulator has played.
@@ -44,8 +46,10 @@ impl Shown {
             .find(|line| line.contains(table::BUILD))
             .and_then(|line| line.split_once(table::BUILD));
         let build = line.map(|(_, build)| build.trim_end_matches('.').to_owned());
+        let minutes =
+            text.split_once(table::MINUTES).and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());
         let cut_short = text.contains(table::CUT_SHORT);
-        Self { name: name.into(), tables: Table::all_in(text), cut_short, older, build }
+        Self { name: name.into(), tables: Table::all_in(text), cut_short, older, build, minutes }
     }
 
     fn report(report: &Report) -> Self {
@@ -55,6 +59,7 @@ impl Shown {
             cut_short: report.cut_short,
             older: false,
             build: Some(report.build.clone()).filter(|build| !build.is_empty()),
+            minutes: (report.minutes > 0.0).then_some(report.minutes),
         }
     }
 
@@ -137,6 +142,10 @@ pub fn lines(shown: &[Shown]) -> Vec<String> {
         lines.push(format!("{}: interrupted, so points or repetitions are missing", shown.name));
     }
     lines.extend(builds(all));
+    let minutes: f64 = all.iter().filter_map(|shown| shown.minutes).sum();
+    if minutes > 0.0 {
+        lines.push(format!("measured in {minutes:.0} minutes"));
+    }
     let older: Vec<&str> =
         shown.iter().filter(|shown| shown.older).map(|shown| shown.name.as_str()).collect();
     if !older.is_empty() {
@@ -214,7 +223,9 @@ mod tests {
     fn aims_are_counted_in_what_is_shown_and_those_that_are_missed_are_told() {
         let one = Shown::section(
             "one",
-            &format!("Rates: 1. A machine; kintsu 1.2 (abc).\n\n{CLAIMS}\n- a reason.\n"),
+            &format!(
+                "Rates: 1; 2 runs in 1.6 minutes. A machine; kintsu 1.2 (abc).\n\n{CLAIMS}\n- a reason.\n"
+            ),
         );
         let two = Shown::section("two", &format!("{} or repetitions.\n\n{CLAIMS}", table::CUT_SHORT));
         let none = Shown::section("three", "\n");
@@ -228,6 +239,7 @@ mod tests {
                 "two: e over f: expected >= 0.750 x, got not measured",
                 "two: interrupted, so points or repetitions are missing",
                 "NOT of one build but of 2: kintsu 1.2 (abc): one; kintsu of an unknown build: two",
+                "measured in 2 minutes",
                 "without results: three",
             ]
         );

@@ -23,6 +23,8 @@ pub(super) const APART: &str = "repetitions off by";
 pub(super) const OF_NODE: &str = ", node";
 /// What stands where there is no value.
 pub(super) const NONE: &str = "-";
+/// Follows the time that an experiment took.
+pub(super) const MINUTES: &str = " minutes";
 /// Begins what says which build has measured.
 pub(super) const BUILD: &str = "; kintsu ";
 /// Begins the note of results that an experiment would not have now.
@@ -231,7 +233,7 @@ pub fn differences(report: &Report) -> String {
         (fewest, most) => format!("{fewest} to {most} runs"),
     };
     let took =
-        if report.minutes > 0.0 { format!(" in {:.1} minutes", report.minutes) } else { String::new() };
+        if report.minutes > 0.0 { format!(" in {:.1}{MINUTES}", report.minutes) } else { String::new() };
     let blocks: BTreeSet<u64> = report.rows.iter().map(|row| row.block_bytes).collect();
     let blocks: Vec<String> = blocks.into_iter().map(bytes).collect();
     let rates = match report.source.as_str() {

@@ -142,6 +142,12 @@ impl Case {
     }
 }
 
+/// A lab for each code: a node that is wiped loses the blocks of all objects in its lab.
+pub fn lab_each(spec: &Spec, cases: Vec<Case>) -> Vec<Scene> {
+    let labs = cases.chunk_by(|a, b| a.code == b.code);
+    labs.map(|cases| Scene { spec: spec.clone(), free: Vec::new(), cases: cases.to_vec() }).collect()
+}
+
 /// The repair of one block.
 pub fn one(method: Method) -> Work {
     in_mode(method, method.run_mode())

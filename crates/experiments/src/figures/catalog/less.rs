@@ -3,7 +3,7 @@
 use kintsu_plan::{Method, Schedule};
 use kintsu_wire::message::Requestors;
 
-use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Scene, Value, Work};
+use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Value, Work};
 use super::super::sweep::Sweep;
 use super::build::*;
 use super::{Entry, Kind, Size};
@@ -100,12 +100,12 @@ fn node(size: Size) -> Result<Experiment> {
         title: "LESS beside RS: recovery of a whole node",
         source: "LESS (FAST'26), artifact: 61.5 s for a node",
         differs: "blocks of 1 MiB in 48 stripes on 17 nodes, links of 100 Mb/s; how many blocks the artifact's node has is not \
-                  known here, so only ratios are compared; all nodes get blocks",
+                  known here, so only ratios are compared; all nodes get blocks; a lab for each code",
         measure: Measure::Rate,
         axis: "method",
         baseline: Some(Baseline::Point(Point::new(RS, CONVENTIONAL))),
         scale: size.scale_or(SCALE_OF_NODES),
-        scenes: vec![Scene { spec, free: Vec::new(), cases }],
+        scenes: lab_each(&spec, cases),
         claims,
         strict: false,
     })

@@ -6,7 +6,7 @@ use kintsu_lab::Spec;
 use kintsu_plan::{Method, Schedule};
 use kintsu_wire::message::Requestors;
 
-use super::super::declare::{Baseline, Case, Claim, Experiment, Measure, Point, Scene, Value};
+use super::super::declare::{Baseline, Case, Claim, Experiment, Measure, Point, Value};
 use super::super::site::parse;
 use super::super::sweep::Sweep;
 use super::build::*;
@@ -73,7 +73,7 @@ const IN_ZONES: [(&str, &str); 3] = [
 
 /// A node recovered as Ceph does it: one node fetches what a block needs.
 fn of(size: Size, series: &str, x: &str, code: &str, sweep: Sweep) -> Case {
-    let (block, stripes) = if size.quick { (256 << 10, 20) } else { (1 << 20, 30) };
+    let (block, stripes) = if size.quick { (256 << 10, 20) } else { (1 << 20, 64) };
     let work = recover(Method::Conventional, Schedule::Balanced, stripes, Requestors::Any);
     case(series, x, block, work).code(code).swept(sweep)
 }
@@ -88,7 +88,7 @@ fn recovery_time(size: Size) -> Result<Experiment> {
     let sweep = Sweep { once: Some("lrc-14"), ..Sweep::few().or_slice(LARGE_SLICE) };
     for (x, codes) in size.some(&CONFIGURATIONS) {
         let cases = codes.iter().map(|(series, code)| of(size, series, x, code, sweep.clone())).collect();
-        scenes.push(Scene { spec: Spec::even(20, 1, mbps(1000.0)?), free: Vec::new(), cases });
+        scenes.extend(lab_each(&Spec::even(20, 1, mbps(1000.0)?), cases));
         let nrc = |code: &str| Ok::<_, crate::ExperimentError>(costs(&*parse(code)?)?.nrc.as_f64());
         for (series, code) in &codes[1..] {
             let said = nrc(code)? / nrc(codes[0].1)?;
@@ -100,8 +100,8 @@ fn recovery_time(size: Size) -> Result<Experiment> {
         name: "lrc-14",
         title: "Recovery of a whole node by conventional repair, LRCs beside RS of the same n and k",
         source: "LRC study, Fig. 14: LRCs save time, full LRCs most, and less than NRC says",
-        differs: "blocks of 1 MiB in 30 stripes on 20 nodes, where the paper has 40 OSDs of 5 GB in Ceph; links of 100 Mb/s are the \
-                  limit here, and disks and queues in the paper; every family of codes with the number of repairs at once and the slices that suit it best, tried in its first configuration",
+        differs: "blocks of 1 MiB in 64 stripes on 20 nodes, where the paper has 40 OSDs of 5 GB in Ceph; links of 100 Mb/s are the \
+                  limit here, and disks and queues in the paper; every family of codes with the number of repairs at once and the slices that suit it best, tried in its first configuration; a lab for each code",
         measure: Measure::Rate,
         axis: "(n,k)",
         baseline: Some(Baseline::Series(RS.into())),
@@ -122,9 +122,9 @@ fn zones(size: Size) -> Result<Experiment> {
     ];
     let names = settings.clone().map(|(x, _)| x);
     let sweep = Sweep { once: Some("lrc-table3"), ..Sweep::few().or_slice(LARGE_SLICE) };
-    let scenes = settings.map(|(x, spec)| {
+    let scenes = settings.iter().flat_map(|(x, spec)| {
         let cases = IN_ZONES.iter().map(|(series, code)| of(size, series, x, code, sweep.clone())).collect();
-        Scene { spec, free: Vec::new(), cases }
+        lab_each(spec, cases)
     });
     let mut claims = Vec::new();
     for (series, _) in IN_ZONES {
@@ -144,15 +144,15 @@ fn zones(size: Size) -> Result<Experiment> {
         name: "lrc-table3",
         title: "Recovery of a whole node in three zones, (15,8) with groups of five",
         source: "LRC study, Table 3",
-        differs: "18 nodes, where the paper has 36 OSDs on 18 instances; blocks of 1 MiB in 30 stripes; the links of a zone carry a third \
+        differs: "18 nodes, where the paper has 36 OSDs on 18 instances; blocks of 1 MiB in 64 stripes; the links of a zone carry a third \
                   of what its nodes do, where the paper's are those between the zones of a region; the spare node of a zone \
                   gets its blocks, and the rest as the scheduler decides; every code with the number of repairs at once and the slices that suit it best, tried with \
-                  any nodes and the same in all three placements",
+                  any nodes and the same in all three placements; a lab for each code",
         measure: Measure::Rate,
         axis: "placement",
         baseline: Some(Baseline::Series(RS.into())),
         scale: size.scale_or(SCALE_OF_NODES),
-        scenes: scenes.into(),
+        scenes: scenes.collect(),
         claims,
         strict: false,
     })
