@@ -164,6 +164,11 @@ impl Bandwidth {
         counts && !measured && !(told.up.contains_key(&node) && told.down.contains_key(&node))
     }
 
+    /// Whether a probe measured what a node sends, be it beside users.
+    pub fn was_measured(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|links| links.measured.up.is_some())
+    }
+
     /// Whether users take so much of a node's link now that a probe would measure what they leave.
     pub fn is_busy(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|links| {

@@ -145,7 +145,9 @@ impl Ticks {
         }
         let settled_ms = self.open.1 + SETTLED_MS;
         let busy = repairing || self.open.0.iter().any(|node| links.is_busy(*node));
-        let busy = busy && now_ms < settled_ms + BUSY_MS;
+        // What was measured beside users is good enough until they leave the links alone.
+        let waits = now_ms < settled_ms + BUSY_MS || self.open.0.iter().all(|node| links.was_measured(*node));
+        let busy = busy && waits;
         let due = now_ms >= from_ms.max(settled_ms) && !busy;
         if due {
             let pause_ms = pause_ms.clamp(MEASURED_AGAIN_MS, MEASURED_EVERY_MS);
@@ -157,7 +159,11 @@ impl Ticks {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::num::NonZeroU64;
+
     use super::*;
+    use crate::engine::bandwidth::Measured;
     use crate::engine::members::Patience;
     use crate::engine::members::tests::record;
 
@@ -267,6 +273,32 @@ mod tests {
             });
             assert_eq!(measured, Some(first), "repairs until second {repaired_at}");
         }
+    }
+
+    #[test]
+    fn links_that_were_measured_beside_users_are_not_measured_again_beside_repairs() {
+        let mut all = All::new(None);
+        let (mut links, told) = (Bandwidth::default(), Rates::default());
+        for s in 0..10_u64 {
+            let link =
+                Some(kintsu_wire::message::LinkCounters { sent: s * (5 << 20), received: 0, speed: None });
+            links.heard(
+                NODE,
+                kintsu_wire::message::Counters { link, at_ms: s * 1000, ..Default::default() },
+                s * 1000,
+            );
+        }
+        let rate = NonZeroU64::new(8 << 20);
+        links.measured([(NODE, Measured { up: rate, down: rate })].into(), BTreeMap::new());
+        assert!(links.is_open(&told, NODE) && links.was_measured(NODE));
+        let first = (1..200).find(|s| {
+            all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
+            let (links, repairing) = (Some((&links, &told)), *s <= 150);
+            let All(ticks, members, leases, gate, auto, wipes) = &mut all;
+            let machines = Machines { members, leases, gate, auto, wipes, links, repairing };
+            ticks.tick(s * 1000, machines).contains(&Due::Measure)
+        });
+        assert_eq!(first, None, "users are still there");
     }
 
     #[test]

@@ -302,7 +302,6 @@ impl Experiment {
 
 impl Work {
     /// Whether nodes lose all their blocks, of whichever objects.
-    #[cfg(test)]
     pub(crate) fn loses_nodes(&self) -> bool {
         matches!(self, Self::Recover(_) | Self::GiveWay(_) | Self::UnderLoad(UnderLoad::Recover(_)))
     }

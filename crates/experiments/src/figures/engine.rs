@@ -218,6 +218,7 @@ async fn sample(
     repetition: usize,
 ) -> Result<Sample> {
     let name = match wanted(case) {
+        Some(wanted) if case.work.loses_nodes() => site.laid_out(&wanted, case.work.is_told()).await?,
         Some(wanted) => site.object(&wanted).await?,
         None => String::new(),
     };

@@ -1,14 +1,14 @@
 //! A running lab with a client and stripes of random bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_client::{Client, PutOptions, ReadAt};
 use kintsu_code::Code;
-use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_lab::{Host, Lab, Options, Spec};
+use kintsu_dag::{BlockIndex, NodeId, RackId};
+use kintsu_lab::{Host, Lab, Link, Options, Rate, Spec};
 use kintsu_plan::{Layout, StripeView, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::Credentials;
@@ -29,6 +29,8 @@ pub struct Site {
     pub conductor: Conductor,
     /// The names of the stored objects, by their description.
     stored: BTreeMap<Wanted, String>,
+    /// Objects of which a recovery has moved blocks.
+    worn: BTreeSet<String>,
 }
 
 /// An object of random bytes.
@@ -83,7 +85,13 @@ impl Site {
         if let Some(cluster) = cluster {
             credentials.join(cluster).map_err(|e| ExperimentError::invalid("cluster", "the lab's own", e))?;
         }
-        let site = Self { lab, client, conductor: Conductor::new(credentials), stored: BTreeMap::new() };
+        let site = Self {
+            lab,
+            client,
+            conductor: Conductor::new(credentials),
+            stored: BTreeMap::new(),
+            worn: BTreeSet::new(),
+        };
         for node in &scene.free {
             // A node that is being emptied gets no blocks.
             finish(site.client.command_node(*node, NodeAction::Drain).await?, |_, _| {}).await?;
@@ -145,7 +153,8 @@ impl Site {
         if let Some(name) = self.stored.get(wanted) {
             return Ok(name.clone());
         }
-        let name = format!("object-{}", self.stored.len());
+        let free = |name: &String| !self.stored.values().any(|taken| taken == name);
+        let name = (0..).map(|number| format!("object-{number}")).find(free).unwrap_or_default();
         if wanted.encoded_later {
             self.put(wanted, &name, Encoding::Offline).await?;
             finish(self.client.encode(&name).await?, |_, _| {}).await?;
@@ -154,6 +163,35 @@ impl Site {
         }
         self.stored.insert(wanted.clone(), name.clone());
         Ok(name)
+    }
+
+    /// The name of an object that is laid out as a new one, to be recovered. A node that was wiped gets few of its blocks back, so after
+    /// some recoveries all stripes would be on the same nodes, and only the others could get blocks. `told` says whether the
+    /// coordinator is told the rates of links. Then the object is written over links without limits, and the coordinator starts anew, so
+    /// that it takes that for nothing that users do. Otherwise it would take what it saw for what links carry, so they keep their limits.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub async fn laid_out(&mut self, wanted: &Wanted, told: bool) -> Result<String> {
+        let name = self.object(wanted).await?;
+        if self.worn.insert(name.clone()) {
+            return Ok(name);
+        }
+        self.client.remove(&name).await?;
+        self.stored.remove(wanted);
+        if !told {
+            return self.object(wanted).await;
+        }
+        let spec = self.lab.spec().await;
+        for (link, _) in links(&spec) {
+            self.lab.set_rate(link, None).await?;
+        }
+        let written = self.object(wanted).await;
+        for (link, rate) in links(&spec) {
+            self.lab.set_rate(link, rate).await?;
+        }
+        self.forget().await?;
+        written
     }
 
     /// Writes an object of random bytes; returns its length.
@@ -203,6 +241,16 @@ impl Stored {
         let StripeView { id, layout, homes, .. } = self.view.clone();
         Trial { stripe: id, layout, homes, goals: goals.to_vec(), step_bytes }
     }
+}
+
+/// The links of nodes and racks that have limits.
+fn links(spec: &Spec) -> Vec<(Link, Option<Rate>)> {
+    let nodes = spec.node_ids().zip(&spec.nodes);
+    let nodes =
+        nodes.flat_map(|(id, node)| [(Link::NodeUp(id), node.link.up), (Link::NodeDown(id), node.link.down)]);
+    let racks = (0..).map(RackId).zip(&spec.racks);
+    let racks = racks.flat_map(|(id, link)| [(Link::RackUp(id), link.up), (Link::RackDown(id), link.down)]);
+    nodes.chain(racks).filter(|(_, rate)| rate.is_some()).collect()
 }
 
 /// A block and a cell size that fit the code; the block is as long as requested or a little longer.

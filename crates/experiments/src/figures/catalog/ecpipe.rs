@@ -288,7 +288,7 @@ fn whole_node(size: Size) -> Result<Experiment> {
         source: "ECPipe, Fig. 8(e)",
         differs: "blocks of 512 KiB instead of 64 MiB, in 48 stripes of which a node has about 42 blocks (64 in the paper); links of \
                   100 Mb/s: all nodes send at once, and no processor may be the limit; the requestors are the node that lost \
-                  its blocks and others: a node keeps at most one block of a stripe, so of four the former gets most; \
+                  its blocks and others: a node keeps at most one block of a stripe, so of four the former gets most, and of eight more than the others; \
                   every series but the default runs with the number of repairs at once and the slices that suit it best, conventional \
                   repair and PPR also with the best way to choose helpers, tried at 16 requestors, with automatic slices at 8, and \
                   for these two also at 1; 4 requestors have the settings of 8, and 12 those of 16; points without a claim are \
