@@ -7,8 +7,8 @@
 use kintsu_dag::NodeId;
 
 use super::desk::{Case, Desk, Tree};
-use super::scene::{History, LostBlock, Planned, Scene, own_graph};
-use crate::{PlanError, draw};
+use super::scene::{History, LostBlock, Planned, Scene, by_method};
+use crate::{Method, PlanError, draw};
 
 /// The tree of a repair, from the number of its helpers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ fn one(
     });
     let requestor = requestor.ok_or_else(nobody)?;
     if view.code.w() > 1 {
-        return own_graph(lost, desk.scene.topology, desk.ids[requestor]);
+        return by_method(Method::Conventional, lost, desk.scene.topology, desk.ids[requestor]);
     }
     let rank = |node: usize| -> u64 {
         let id = desk.ids[node];

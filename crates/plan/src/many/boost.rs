@@ -181,7 +181,7 @@ fn rounds(repairs: &[&Planned]) -> Vec<usize> {
                 let up = |(from, to): (&NodeId, &Option<NodeId>)| (*from, to.unwrap_or(planned.requestor));
                 trees.iter().flat_map(|tree| tree.parents.iter().map(up)).collect()
             }
-            Route::OwnGraph(_) | Route::With(_) => BTreeMap::new(),
+            Route::ByMethod(..) | Route::With(_) => BTreeMap::new(),
         })
         .collect();
     let mut first = vec![usize::MAX; repairs.len()];

@@ -11,9 +11,9 @@ use kintsu_dag::NodeId;
 
 use super::desk::Desk;
 use super::dispatch::{Tasks, dispatch, requestor};
-use super::scene::{History, LostBlock, Planned, Scene, own_graph};
+use super::scene::{History, LostBlock, Planned, Scene, by_method};
 use super::tunable::tree;
-use crate::PlanError;
+use crate::{Method, PlanError};
 
 /// The span of a phase in seconds (section V-A).
 pub const PHASE_SECONDS: f64 = 20.0;
@@ -85,7 +85,7 @@ fn next(desk: &mut Desk<'_>, lost: &LostBlock<'_>) -> Result<(Planned, f64), Pla
     if view.code.w() > 1 {
         let requestor = requestor(desk, lost.bytes() as f64, open.iter().copied())
             .ok_or_else(|| nobody("a requestor"))?;
-        let planned = own_graph(lost, desk.scene.topology, desk.ids[requestor])?;
+        let planned = by_method(Method::Conventional, lost, desk.scene.topology, desk.ids[requestor])?;
         let seconds = seconds(desk, &planned);
         return Ok((planned, seconds));
     }

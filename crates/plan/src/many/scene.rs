@@ -8,7 +8,7 @@ use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use super::recovery::{Assignment, DamagedStripe};
 use crate::optimal::SharedTree;
 use crate::program::PAYLOAD;
-use crate::repair::{along, along_own};
+use crate::repair::{along, along_own, is_long};
 use crate::traffic::{Link, Loads, Way};
 use crate::{Account, Method, PlanError, Repair, RepairPlan, StripeView, Topology, repair};
 
@@ -97,9 +97,9 @@ pub struct History {
 pub enum Route {
     /// Partial sums along trees; slices are divided among the trees by share.
     Trees(Vec<SharedTree>),
-    /// The code's own graph, computed at the requestor as far as it is not bound to helpers. The bytes that each
-    /// node sends to another for the whole block.
-    OwnGraph(Vec<(NodeId, NodeId, u64)>),
+    /// As this method plans the repair by itself, for blocks with sub-blocks. The bytes that each node sends to another for the whole
+    /// block.
+    ByMethod(Method, Vec<(NodeId, NodeId, u64)>),
     /// None of its own: the block is repaired along with this block of the stripe, whose [`Planned::also`] names it.
     With(BlockIndex),
 }
@@ -138,7 +138,7 @@ impl Planned {
                 ways.collect()
             }
             Route::With(_) => Vec::new(),
-            Route::OwnGraph(sends) => {
+            Route::ByMethod(_, sends) => {
                 let bytes = self.bytes.max(1) as f64;
                 let ways = sends.iter().flat_map(|(from, to, sent)| {
                     let part = *sent as f64 / bytes;
@@ -168,7 +168,7 @@ impl Planned {
     pub fn helpers(&self) -> Vec<NodeId> {
         let mut helpers: Vec<NodeId> = match &self.route {
             Route::Trees(trees) => trees.iter().flat_map(|tree| tree.parents.keys().copied()).collect(),
-            Route::OwnGraph(sends) => sends.iter().map(|(from, _, _)| *from).collect(),
+            Route::ByMethod(_, sends) => sends.iter().map(|(from, _, _)| *from).collect(),
             Route::With(_) => Vec::new(),
         };
         helpers.sort_unstable();
@@ -191,7 +191,7 @@ impl Planned {
         let wanted = |method| Repair { lost, requestors, method };
         match &self.route {
             Route::Trees(trees) => along(view, topology, &wanted(Method::Optimal), trees),
-            Route::OwnGraph(_) => repair(view, topology, &wanted(Method::Conventional), &|_| 0, &[]),
+            Route::ByMethod(method, _) => repair(view, topology, &wanted(*method), &|_| 0, &[]),
             Route::With(block) => Err(PlanError::Invalid {
                 what: format!("repair of {} of {}", self.block, self.stripe),
                 expected: "trees of its own".into(),
@@ -257,6 +257,10 @@ impl Assignment {
                 own_trees.extend(all.into_iter().flatten().map(|(block, [tree])| (block, tree)));
             }
         }
+        let method = own.iter().find_map(|planned| match planned.route {
+            Route::ByMethod(method, _) => Some(method),
+            _ => None,
+        });
         let planned_ahead = !trees.is_empty() || !own_trees.is_empty();
         let rate = own.first().filter(|_| planned_ahead).and_then(|planned| planned.rate(seconds));
         Some(Self {
@@ -265,27 +269,39 @@ impl Assignment {
             helpers: planned.iter().flat_map(Planned::helpers).collect(),
             trees,
             own_trees,
+            method,
             turn: own.iter().map(|planned| planned.turn).min().unwrap_or_default(),
             rate,
         })
     }
 }
 
-/// The repair of a block by the code's own graph at this requestor.
+/// The repair of a block as this method plans it by itself, at this requestor; the star by the code's own graph where a path would take
+/// too long to plan.
 ///
 /// # Errors
 /// As [`repair`].
-pub(super) fn own_graph(
+pub(super) fn by_method(
+    method: Method,
     lost: &LostBlock<'_>,
     topology: &Topology,
     requestor: NodeId,
 ) -> Result<Planned, PlanError> {
     let (view, bytes) = (&lost.stripe.view, lost.bytes());
-    let wanted = Repair { lost: vec![lost.block], requestors: vec![requestor], method: Method::Conventional };
-    let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
+    let by = |method| {
+        let wanted = Repair { lost: vec![lost.block], requestors: vec![requestor], method };
+        repair(view, topology, &wanted, &|_| 0, &[])
+    };
+    let (method, planned) = match method {
+        Method::Pipeline => match by(Method::Conventional)? {
+            star if is_long(view, &star) => (Method::Conventional, star),
+            _ => (method, by(method)?),
+        },
+        _ => (method, by(method)?),
+    };
     let account = Account::of(&planned.plan, topology, bytes)?;
     let sends = account.links.iter().map(|link| (link.from, link.to, link.bytes)).collect();
-    let route = Route::OwnGraph(sends);
+    let route = Route::ByMethod(method, sends);
     Ok(Planned { stripe: view.id, block: lost.block, bytes, requestor, route, also: Vec::new(), turn: 0 })
 }
 

@@ -7,7 +7,7 @@ use kintsu_dag::BlockIndex;
 use super::method::MethodRow;
 use super::shape::{Rebuild, Rebuilt};
 use super::{Method, by_shape, conventional, optimal, pipeline, weighted};
-use crate::{Account, Lane, Plan, PlanError, Repair, RepairPlan, StripeView, Topology, predicted};
+use crate::{Account, Plan, PlanError, Repair, RepairPlan, StripeView, Topology, predicted};
 
 pub(crate) const METHOD: MethodRow = MethodRow {
     name: "auto",
@@ -67,8 +67,7 @@ fn sub_blocks(
         Ok((busy, account.bytes_moved))
     };
     let mut best = by(Method::Conventional)?;
-    let (targets, symbols) = (repair.lost.len() * view.code.w(), best.plan.lanes.first().map_or(0, leaves));
-    if targets.saturating_mul(symbols) > MOST_TERMS {
+    if is_long(view, &best) {
         return Ok(best);
     }
     let mut least = time(&best.plan)?;
@@ -83,6 +82,9 @@ fn sub_blocks(
     Ok(best)
 }
 
-fn leaves(lane: &Lane) -> usize {
-    lane.placed.graph.leaves().len()
+/// Whether it takes too long to make paths in the place of this star.
+pub(crate) fn is_long(view: &StripeView, star: &RepairPlan) -> bool {
+    let targets = star.requestors.len() * view.code.w();
+    let symbols = star.plan.lanes.first().map_or(0, |lane| lane.placed.graph.leaves().len());
+    targets.saturating_mul(symbols) > MOST_TERMS
 }

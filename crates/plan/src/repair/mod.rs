@@ -31,6 +31,7 @@ use crate::{Plan, PlanError, StripeView, Topology};
 
 use shape::{crowds, drawn};
 
+pub(crate) use auto::is_long;
 pub use method::{MethodRow, Stragglers};
 pub(crate) use shape::{Order, Rebuild, Rebuilt};
 pub(crate) use weighted::any_will_do;

@@ -181,6 +181,7 @@ mod tests {
             requestors: [(BlockIndex(0), NodeId(9))].into(),
             helpers: [1, 2, 3].map(NodeId).into(),
             trees,
+            method: None,
             own_trees: Default::default(),
             turn: 0,
             rate: None,

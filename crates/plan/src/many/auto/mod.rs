@@ -25,8 +25,8 @@ mod tests;
 use kintsu_dag::BlockIndex;
 
 use super::desk::{Case, Desk};
-use super::scene::{History, LostBlock, Planned, Route, Scene, own_graph};
-use crate::PlanError;
+use super::scene::{History, LostBlock, Planned, Route, Scene, by_method};
+use crate::{Method, PlanError};
 
 use balance::{ENOUGH, balance};
 use order::order;
@@ -79,7 +79,7 @@ pub(super) fn auto(
         let (apart, _) = planned(scene, blocks, false);
         let seconds = |made: &[Result<Planned, PlanError>]| {
             let mut loaded = desk.clone();
-            let trees = made.iter().flatten().filter(|planned| !matches!(planned.route, Route::OwnGraph(_)));
+            let trees = made.iter().flatten().filter(|planned| !matches!(planned.route, Route::ByMethod(..)));
             trees.for_each(|planned| loaded.carry(planned, planned.bytes as f64));
             loaded.seconds()
         };
@@ -151,6 +151,7 @@ fn drafted<'a, 'b>(
     blocks: &[LostBlock<'b>],
     share: bool,
 ) -> (Desk<'a>, Results, Vec<Draft<'b>>) {
+    let method = method(scene, blocks);
     let mut desk = Desk::new(scene, blocks);
     let mut results: Results = Vec::with_capacity(blocks.len());
     let mut drafts: Vec<Draft<'b>> = Vec::new();
@@ -162,13 +163,13 @@ fn drafted<'a, 'b>(
             continue;
         }
         for lost in mates {
-            results.push(match draft(&mut desk, results.len(), lost) {
+            results.push(match draft(&mut desk, results.len(), lost, method) {
                 Ok(Step::Trees(draft)) => {
                     note(&mut desk, &draft, 1.0);
                     drafts.push(draft);
                     None
                 }
-                Ok(Step::OwnGraph(planned)) => Some(Ok(planned)),
+                Ok(Step::ByMethod(planned)) => Some(Ok(planned)),
                 Err(error) => Some(Err(error)),
             });
         }
@@ -194,7 +195,7 @@ fn along(first: &Planned, lost: &LostBlock<'_>) -> Planned {
 
 enum Step<'a> {
     Trees(Draft<'a>),
-    OwnGraph(Planned),
+    ByMethod(Planned),
 }
 
 /// Several blocks of one stripe, if the same helpers can repair all of them, and each has a node that may get it.
@@ -213,7 +214,13 @@ fn shared<'a>(desk: &Desk<'_>, number: usize, mates: &[LostBlock<'a>]) -> Option
     Some(Draft { number, lost: sorted[0], also, fixed, varies, case })
 }
 
-fn draft<'a>(desk: &mut Desk<'_>, number: usize, lost: &LostBlock<'a>) -> Result<Step<'a>, PlanError> {
+/// What is planned for a block; `method` is for blocks with sub-blocks.
+fn draft<'a>(
+    desk: &mut Desk<'_>,
+    number: usize,
+    lost: &LostBlock<'a>,
+    method: Method,
+) -> Result<Step<'a>, PlanError> {
     let view = &lost.stripe.view;
     if view.code.w() == 1 {
         let case = desk.case(lost, &|node| desk.sending(node, lost.bytes() as f64))?;
@@ -225,12 +232,36 @@ fn draft<'a>(desk: &mut Desk<'_>, number: usize, lost: &LostBlock<'a>) -> Result
         let fixed = case.helpers.len() == case.k && !varies;
         return Ok(Step::Trees(Draft { number, lost: *lost, also: Vec::new(), case, fixed, varies }));
     }
-    view.check("lost blocks", &[lost.block])?;
+    sub_blocks(desk, lost, method).map(Step::ByMethod)
+}
+
+/// The repair of a block with sub-blocks, as this method plans it by itself, at the idlest requestor.
+fn sub_blocks(desk: &mut Desk<'_>, lost: &LostBlock<'_>, method: Method) -> Result<Planned, PlanError> {
+    lost.stripe.view.check("lost blocks", &[lost.block])?;
     let open = desk.places(lost)?;
     let chosen = desk.idlest(&open, lost.bytes() as f64).ok_or_else(|| nobody(lost))?;
-    let planned = own_graph(lost, desk.scene.topology, desk.ids[chosen])?;
+    let planned = by_method(method, lost, desk.scene.topology, desk.ids[chosen])?;
     desk.settle(&planned, planned.bytes as f64);
-    Ok(Step::OwnGraph(planned))
+    Ok(planned)
+}
+
+/// How blocks with sub-blocks are repaired. One by itself: as `auto` does it. Of many, a star by the code's own graph sends least, and a path
+/// spares the link of a requestor that gets many of them: whichever loads the busiest link less.
+fn method(scene: &Scene<'_>, blocks: &[LostBlock<'_>]) -> Method {
+    let of: Vec<&LostBlock<'_>> = blocks.iter().filter(|lost| lost.stripe.view.code.w() > 1).collect();
+    if of.len() < 2 {
+        return Method::Auto;
+    }
+    let seconds = |method: Method| {
+        let mut desk = Desk::new(scene, blocks);
+        of.iter().for_each(|lost| drop(sub_blocks(&mut desk, lost, method)));
+        desk.seconds()
+    };
+    if seconds(Method::Pipeline) < seconds(Method::Conventional) {
+        Method::Pipeline
+    } else {
+        Method::Conventional
+    }
 }
 
 /// Where the code decides who helps, the next choice should know it. A negative `times` takes that back.

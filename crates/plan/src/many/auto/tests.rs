@@ -333,3 +333,43 @@ fn of_the_blocks_on_a_busy_link_the_largest_is_divided() {
     let mut parts = [1, 1];
     assert!(divide(&mut desk, &drafts, &laid, &mut parts, floor) && parts == [1, 2], "{parts:?}");
 }
+
+/// A star sends least, so it is best where all nodes get blocks; a path spares the link of the only one that does. What was decided for
+/// all stripes together holds when each repair is planned.
+#[test]
+fn sub_blocks_of_many_stripes_go_by_stars_or_paths_as_the_requestors_links_demand() {
+    let mut topology = even_cluster(NODES as usize, 1);
+    topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(100_000).unwrap());
+    let stripes: Vec<DamagedStripe> = (0..24)
+        .map(|number| stripe(number, "less:n=9,k=6,alpha=2", 1, |block| (5 * number as u32 + block) % NODES))
+        .collect();
+    for (getting, expected) in [(NODES, Method::Conventional), (1, Method::Pipeline)] {
+        let mut topology = topology.clone();
+        topology.nodes.iter_mut().for_each(|(id, node)| node.usable = getting > 1 || id.0 == NODES);
+        if getting == 1 {
+            let node = topology.nodes[&NodeId(0)].clone();
+            topology.nodes.insert(NodeId(NODES), crate::Node { usable: true, ..node });
+            topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(100_000).unwrap());
+        }
+        let mut recovery = crate::Recovery::new();
+        let assigned = recovery.window(
+            crate::Schedule::Balanced,
+            Method::Auto,
+            &mut crate::Shares::default(),
+            &Scene::of(&topology),
+            &stripes,
+        );
+        for (stripe, assigned) in stripes.iter().zip(assigned) {
+            let assigned = assigned.unwrap();
+            assert_eq!(assigned.method, Some(expected), "{getting} get blocks");
+            let requestors = vec![assigned.requestors[&BlockIndex(0)]];
+            let plan = |method| {
+                let wanted =
+                    crate::Repair { lost: stripe.lost.clone(), requestors: requestors.clone(), method };
+                let planned = recovery.clone().assign(&stripe.view, &topology, &wanted, &[]).unwrap();
+                crate::Account::of(&planned.plan, &topology, 1024).unwrap().bytes_moved
+            };
+            assert_eq!(plan(Method::Auto), plan(expected));
+        }
+    }
+}

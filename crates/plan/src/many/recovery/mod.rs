@@ -108,6 +108,9 @@ impl Recovery {
             Some(assignment) if assignment.helpers.contains(&node) => 0,
             _ => last(&self.helped, node) + 1,
         };
+        let decided =
+            assigned.and_then(|assignment| assignment.method).filter(|_| wanted.method.row().together);
+        let wanted = &Repair { method: decided.unwrap_or(wanted.method), ..wanted.clone() };
         let planned = repair(view, topology, wanted, &rank, excluded)?;
         if assigned.is_none() {
             let helpers = planned.helpers.iter().map(|helper| view.home(*helper));

@@ -51,6 +51,8 @@ pub struct Assignment {
     pub trees: Vec<SharedTree>,
     /// Where each block has a tree of its own instead.
     pub own_trees: BTreeMap<BlockIndex, SharedTree>,
+    /// The method that plans the repair by itself, where that was decided together with other stripes.
+    pub method: Option<Method>,
     /// Its place in the order in which the repairs of the window are best started.
     pub turn: usize,
     /// The rate at which the window's repairs end together, in bytes of the block a second, if all of them run at
@@ -176,6 +178,7 @@ impl Recovery {
             helpers: BTreeSet::new(),
             trees: Vec::new(),
             own_trees: BTreeMap::new(),
+            method: None,
             turn,
             rate: None,
         };
