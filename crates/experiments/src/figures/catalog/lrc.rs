@@ -6,7 +6,7 @@ use kintsu_lab::Spec;
 use kintsu_plan::{Method, Schedule};
 use kintsu_wire::message::Requestors;
 
-use super::super::declare::{Baseline, Case, Claim, Experiment, Measure, Point, Value};
+use super::super::declare::{Aim, Baseline, Case, Claim, Experiment, Measure, Point, Value};
 use super::super::site::parse;
 use super::super::sweep::Sweep;
 use super::build::*;
@@ -93,7 +93,8 @@ fn recovery_time(size: Size) -> Result<Experiment> {
         for (series, code) in &codes[1..] {
             let said = nrc(code)? / nrc(codes[0].1)?;
             let text = format!("{series}, {x}: time for a lost byte over RS (NRC over NRC of RS: {said:.3})");
-            claims.push(Claim::new(text, times(Point::new(*series, x), Point::new(RS, x))));
+            let value = times(Point::new(*series, x), Point::new(RS, x));
+            claims.push(Claim::new(text, value).aim(Aim::AtMost(1.0)));
         }
     }
     Ok(Experiment {
