@@ -66,7 +66,7 @@ const PPR: &str = "PPR";
 const ECPIPE: &str = "ECPipe";
 const CHAMELEON: &str = "ChameleonEC";
 const OURS: &str = "auto";
-/// Users alone.
+/// Users alone, beside nodes that are lost.
 const ALONE: &str = "no repair";
 
 /// A method of a race.
