@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kintsu_client::Client;
+use kintsu_coordinator::SMOOTHED_MS;
 use kintsu_dag::NodeId;
 use kintsu_lab::Traffic;
 use kintsu_plan::{Method, Rates, Schedule};
@@ -27,8 +28,11 @@ use crate::figures::{Case, Sample};
 use crate::jobs::finish;
 use crate::workload::{Leg, Played, Player, Scale, Score, Work, workload};
 
-/// How long users work before a repair begins, so that the coordinator has seen them.
-const WARM: Duration = Duration::from_secs(2);
+/// How long users work before a repair begins. The coordinator smooths what it sees of them, and knows by then all but a
+/// twentieth of it.
+const WARM: Duration = Duration::from_millis(3 * SMOOTHED_MS as u64);
+/// How often several workloads are repeated, so that they outlast the slowest repair.
+const ROUNDS: usize = 16;
 /// Connections of users, as the paper has four instances.
 const CLIENTS: usize = 4;
 /// Users' operations are the same in every sample.
@@ -57,7 +61,7 @@ pub enum UnderLoad {
 /// The recovery of nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recovery {
-    /// How; `None`: users work, and nothing is lost.
+    /// How; `None`: users work, and nothing is repaired until they have ended. So what users lose by the loss alone is there too.
     pub method: Option<Method>,
     /// How helpers and requestors are chosen.
     pub schedule: Schedule,
@@ -86,13 +90,43 @@ pub struct Load {
     pub scales: BTreeMap<&'static str, Scale>,
     /// Operations at once.
     pub tasks: usize,
-    /// A trace of this many operations, which begins with the repair and counts from its first operation to its last.
-    /// Without, users begin earlier, stop when the repair has ended, and only what they do meanwhile counts.
+    /// A trace of this many operations, which begins with the repair and counts from its first operation to its last. Users
+    /// do the same before it, which does not count. Without, users go on until the repair has ended, and only what they do
+    /// meanwhile counts.
     pub trace: Option<u64>,
     /// How many nodes have each value, if it is not coded.
     pub copies: u32,
     /// Whether values are stored by the code of the case, and what is damaged of them is repaired too.
     pub coded: bool,
+}
+
+impl Load {
+    fn player(&self, clients: Vec<Client>, case: &Case) -> Player {
+        let code = if self.coded { case.code.clone() } else { format!("replication:n={}", self.copies) };
+        Player::new(clients, &code, self.tasks)
+    }
+
+    fn work(&self, part: &str) -> Result<Work> {
+        let scale = self.scales.get(part).copied().unwrap_or_default();
+        Ok(workload(part)?.start(scale, SEED))
+    }
+
+    /// A workload that is done again when it has ended.
+    fn endless(&self, part: &str) -> Result<Work> {
+        let scale = self.scales.get(part).copied().unwrap_or_default();
+        let row = *workload(part)?;
+        let operations = (0..u64::MAX).flat_map(move |_| row.start(scale, SEED).operations);
+        Ok(Work { operations: Box::new(operations), ..self.work(part)? })
+    }
+
+    /// Writes the values that are not there yet. What is damaged later is damaged of them too.
+    async fn fill(&self, site: &Site, case: &Case) -> Result<()> {
+        let player = self.player(vec![site.client.clone()], case);
+        for part in &self.parts {
+            player.fill(&self.work(part)?, |_| {}).await?;
+        }
+        Ok(())
+    }
 }
 
 impl UnderLoad {
@@ -147,16 +181,17 @@ impl UnderLoad {
 
 impl Recovery {
     async fn sample(&self, site: &mut Site, case: &Case, object: &str) -> Result<Sample> {
+        if let Some(load) = &self.load {
+            load.fill(site, case).await?;
+        }
         let victims = fullest(site, object, self.stripes, self.nodes).await?;
         let damage = Damage::of(site, object, self.stripes, &victims).await?;
         let slow = match self.straggler {
             Some(_) => Some(straggler(site, case, &victims).await?),
             None => None,
         };
-        if self.method.is_some() {
-            for victim in &victims {
-                finish(site.client.command_node(*victim, NodeAction::Wipe).await?, |_, _| {}).await?;
-            }
+        for victim in &victims {
+            finish(site.client.command_node(*victim, NodeAction::Wipe).await?, |_, _| {}).await?;
         }
         let users = match &self.load {
             Some(load) => Some(Users::start(site, case, load).await?),
@@ -172,6 +207,7 @@ impl Recovery {
             }
             let played = users.end().await?;
             let sample = meter.stop(site, played.seconds).await?;
+            heal(site, &victims).await?;
             return Ok(Sample { users: Some(played), ..sample });
         };
         let report = self.repair(site, case, method, object, &victims).await?;
@@ -246,6 +282,7 @@ async fn read(
     host: NodeId,
     object: &str,
 ) -> Result<Sample> {
+    load.fill(site, case).await?;
     let (victim, ranges) = data_on_a_node(site, object, &[]).await?;
     finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
     let users = Users::start(site, case, load).await?;
@@ -265,7 +302,7 @@ async fn read(
     Ok(Sample { goal_bytes, users: Some(played), ..sample })
 }
 
-/// Repairs what else the nodes lost: users' values.
+/// Repairs what the nodes lost and still lack: users' values, and the object if nobody has repaired it.
 async fn heal(site: &Site, victims: &[NodeId]) -> Result<()> {
     for victim in victims {
         let rest = Repair::new(RepairTarget::Node(*victim));
@@ -318,36 +355,38 @@ struct Users {
 }
 
 impl Users {
-    /// Writes the values that are not there yet, and begins.
+    /// Begins, and returns when the coordinator has seen them.
     async fn start(site: &Site, case: &Case, load: &Load) -> Result<Self> {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             clients.push(site.lab.client().await?);
         }
-        let code = if load.coded { case.code.clone() } else { format!("replication:n={}", load.copies) };
-        let player = Player::new(clients.clone(), &code, load.tasks);
-        let started = |part: &&'static str| -> Result<Work> {
-            let scale = load.scales.get(part).copied().unwrap_or_default();
-            let mut work = workload(part)?.start(scale, SEED);
+        let player = load.player(clients.clone(), case);
+        let mut legs = Vec::new();
+        let rounds = if load.parts.len() > 1 { ROUNDS } else { 1 };
+        for part in load.parts.iter().cycle().take(rounds * load.parts.len()) {
+            let mut work = load.work(part)?;
             if let Some(operations) = load.trace {
                 work.operations = Box::new(work.operations.take(operations as usize));
             }
-            Ok(work)
-        };
-        for part in &load.parts {
-            player.fill(&started(part)?, |_| {}).await?;
+            legs.push(Leg { work, span: load.span });
         }
-        let again = if load.parts.len() > 1 { 8 } else { 1 };
-        let parts = load.parts.iter().cycle().take(again * load.parts.len());
-        let legs = parts.map(|part| Ok(Leg { work: started(part)?, span: load.span }));
-        let legs = legs.collect::<Result<Vec<_>>>()?;
+        let prelude = match load.parts.first().filter(|_| load.trace.is_some()) {
+            Some(part) => Some(Leg { work: load.endless(part)?, span: Some(WARM) }),
+            None => None,
+        };
         let (score, stop) = (Arc::new(Score::default()), CancellationToken::new());
         let (counted, until) = (score.clone(), stop.clone());
-        let running = tokio::spawn(async move { player.run(legs, &counted, &until).await });
+        let running = tokio::spawn(async move {
+            match prelude {
+                Some(prelude) => player.run_after(prelude, legs, &counted, &until).await,
+                None => player.run(legs, &counted, &until).await,
+            }
+        });
         let _stopped = stop.clone().drop_guard();
         let users = Self { clients, score, stop, is_trace: load.trace.is_some(), running, _stopped };
-        if load.trace.is_none() {
-            tokio::time::sleep(WARM).await;
+        tokio::time::sleep(WARM).await;
+        if !users.is_trace {
             users.score.restart();
         }
         Ok(users)

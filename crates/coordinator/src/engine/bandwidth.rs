@@ -36,8 +36,8 @@ pub use shared::Place;
 
 /// Counters that were read at shorter intervals say little.
 const LEAST_INTERVAL_MS: u64 = 400;
-/// The time over which the foreground is smoothed.
-const SMOOTHED_MS: f64 = 3000.0;
+/// The time over which the foreground is smoothed: after three times as long, all but a twentieth of what users do now is seen.
+pub const SMOOTHED_MS: f64 = 3000.0;
 /// By [`Way`]: whether an agent counts bytes when it hands them to a buffer, so before they are carried.
 const COUNTED_FIRST: [bool; 4] = [true, false, false, true];
 /// The time in which buffers are emptied. What is still missing then was no more than a wrong estimate of the headers.

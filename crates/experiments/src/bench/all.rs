@@ -199,7 +199,7 @@ impl Line {
 fn judged(aim: Aim, unit: &str, values: Vec<f64>) -> String {
     let limit = match aim {
         Aim::AtMost(limit) => format!("<= {limit}{unit}"),
-        Aim::AtLeast(limit) => format!(">= {limit}{unit}"),
+        Aim::AtLeast(limit) | Aim::AlwaysAtLeast(limit) => format!(">= {limit}{unit}"),
     };
     match values[..] {
         [] => limit,

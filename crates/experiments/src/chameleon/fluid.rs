@@ -1,6 +1,6 @@
 //! Many repairs on links and disks whose idle part changes, without a lab.
 //!
-//! Every link and disk carries what repairs were planned to send over it, one repair after the other, as fast as its
+//! Every link, and the one arm of every disk, carries what repairs were planned to send over it, one repair after the other, as fast as its
 //! idle part allows at the time. A repair is done when all its links are. What it leaves out: a link never waits for
 //! another one of the same repair, so that results are as good as the plans allow.
 
@@ -32,7 +32,7 @@ pub struct Damage {
 pub struct Idle {
     /// Links.
     pub rates: Rates,
-    /// Disks.
+    /// Disks. One arm reads and writes, so that each rate is that of both together.
     pub disks: Disks,
 }
 
@@ -98,7 +98,6 @@ impl Damage {
             let [read, written] = [(); 2].map(|()| most * random.random::<f64>());
             idle.rates.up.extend(whole(link - read).map(|rate| (node, rate)));
             idle.rates.down.extend(whole(link - written).map(|rate| (node, rate)));
-            // One arm reads and writes.
             let both = disk.and_then(|disk| whole(disk - read - written)).map(|rate| (node, rate));
             idle.disks.read.extend(both);
             idle.disks.write.extend(both);
@@ -120,7 +119,8 @@ pub fn scene<'a>(topology: &'a Topology, disks: &'a Disks, underway: &'a [(Link,
 /// Planned repairs in progress.
 #[derive(Default)]
 pub struct Fluid {
-    /// The stripe of each repair with the bytes left by link, in the order of their start.
+    /// The stripe of each repair with the bytes left by link, in the order of their start. What a disk writes is added to what it
+    /// reads.
     repairs: Vec<(StripeId, BTreeMap<Link, f64>)>,
 }
 
@@ -129,7 +129,11 @@ impl Fluid {
     pub fn start(&mut self, topology: &Topology, planned: &Planned) {
         let mut loads = Loads::default();
         planned.load(topology, planned.bytes, &mut loads);
-        let left = loads.iter().map(|(link, bytes)| (link, bytes as f64)).collect();
+        let mut left: BTreeMap<Link, f64> = BTreeMap::new();
+        for (link, bytes) in loads.iter() {
+            let arm = if let Link::DiskWrite(node) = link { Link::DiskRead(node) } else { link };
+            *left.entry(arm).or_default() += bytes as f64;
+        }
         self.repairs.push((planned.stripe, left));
     }
 
@@ -138,7 +142,6 @@ impl Fluid {
         let mut room: BTreeMap<Link, f64> = BTreeMap::new();
         let rate = |link: &Link| match link {
             Link::DiskRead(node) => idle.disks.read.get(node).copied(),
-            Link::DiskWrite(node) => idle.disks.write.get(node).copied(),
             link => idle.rates.of(*link),
         };
         for (_, left) in &mut self.repairs {
@@ -173,7 +176,8 @@ impl Fluid {
 
 #[cfg(test)]
 mod tests {
-    use kintsu_plan::many::{History, scheduler};
+    use kintsu_plan::many::{History, Route, scheduler};
+    use kintsu_plan::optimal::SharedTree;
     use rand::SeedableRng;
 
     use super::*;
@@ -212,5 +216,25 @@ mod tests {
         fluid.start(&topology, planned[0].as_ref().unwrap());
         let done = [fluid.pass(99.0, &idle), fluid.pass(2.0, &idle)].concat();
         assert_eq!(done, [StripeId(0)]);
+    }
+
+    #[test]
+    fn a_disk_that_reads_for_one_repair_and_writes_for_another_takes_the_time_of_both() {
+        let damage = Damage { nodes: 3, code: "replication:n=2", blocks: 1, block_bytes: 1000 };
+        let random = &mut Random::seed_from_u64(1);
+        let idle = damage.idle(100.0, Some(10.0), 0.0, random);
+        let topology = damage.topology(idle.rates.clone());
+        let copy = |stripe: u64, from: u32, to: u32| {
+            let parents = [(NodeId(from), None)].into();
+            let route = Route::Trees(vec![SharedTree { parents, share: 1 }]);
+            let (stripe, block, requestor) = (StripeId(stripe), BlockIndex(0), NodeId(to));
+            Planned { stripe, block, bytes: 1000, requestor, route, also: Vec::new(), turn: 0 }
+        };
+        let mut fluid = Fluid::default();
+        fluid.start(&topology, &copy(1, 0, 1));
+        fluid.start(&topology, &copy(2, 1, 2));
+        assert_eq!(fluid.pass(100.0, &idle), [StripeId(1)]);
+        assert_eq!(fluid.pass(99.0, &idle), []);
+        assert_eq!(fluid.pass(1.0, &idle), [StripeId(2)]);
     }
 }

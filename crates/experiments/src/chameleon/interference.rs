@@ -21,6 +21,9 @@ const ALL: [&str; 4] = ["ycsb-a", "ibm", "twitter", "etc"];
 /// Operations of each trace, which take about as long as a repair.
 const OPERATIONS: [u64; 4] = [240, 480, 400, 720];
 
+/// Why users' P99 has no aim.
+const FEW: &str = "a point has 480 to 1,440 operations in all of its runs, so that 5 to 14 of them decide P99: too few for an aim";
+
 fn traces(size: Size) -> Result<Experiment> {
     let some = if size.quick { 2 } else { ALL.len() };
     let traces: Vec<_> = ALL.into_iter().zip(OPERATIONS).take(some).collect();
@@ -39,7 +42,7 @@ fn traces(size: Size) -> Result<Experiment> {
         let value =
             mean(&xs, |x| Value::CalmerTail(Point::new(CHAMELEON, x), Point::new(baseline.series, x)));
         let text = format!("users' P99 with ChameleonEC below that with {}", baseline.series);
-        claims.push(Claim::new(text, value).published(published).aim(Aim::AtLeast(0.0)));
+        claims.push(Claim::new(text, value).published(published).because(FEW));
     }
     for (baseline, published) in BASELINES.iter().zip([45.9, 50.2, 56.7]) {
         let value = mean(&xs, |x| {
@@ -56,9 +59,11 @@ fn traces(size: Size) -> Result<Experiment> {
     let text = "auto under YCSB-A: part of what the idle bandwidth allows";
     claims.push(Claim::new(text, Value::OfIdle(Point::new(OURS, xs[0]))).aim(Aim::AtLeast(idle::OF_IDLE)));
     Ok(Experiment {
-        differs: "the coordinator is not told the rates of links, but measures them; traces of 240 to 720 operations by eight tasks, which begin with the repair; values of the paper's 512 KB \
-                  (YCSB-A), 1/8 (IBM), 16 x (Twitter) and 1024 x (ETC) of the published lengths, replicated three times; the \
-                  time of a point without repair is that of the trace; the generators stand in for the recorded traces",
+        differs: differs!(
+            "the coordinator is not told the rates of links, but measures them; traces of 240 to 720 operations by eight tasks, which begin with the repair; users do the same for 9 s before, which counts nowhere; values of the paper's 512 KB \
+                  (YCSB-A), 1/8 (IBM), 16 x (Twitter) and 1024 x (ETC) of the published lengths, replicated three times; without repair, nodes are wiped too, and the time is that \
+                  of the trace; the generators stand in for the recorded traces"
+        ),
         axis: "trace",
         scenes: vec![scene(MEGABITS, cases)?],
         claims,
@@ -79,7 +84,10 @@ fn changes(size: Size) -> Result<Experiment> {
     let cases =
         all().map(|racer| racer.case(x, Recovery { stripes, ..racer.recovery(size, Some(load.clone())) }));
     Ok(Experiment {
-        differs: "each trace lasts 2 s (15 s in the paper); traces as in chameleon-1",
+        differs: differs!(
+            "each trace lasts 2 s (15 s in the paper), after which each task goes on to the next one with its next operation; the repair begins \
+                  after 9 s; traces as in chameleon-1"
+        ),
         axis: "traces",
         scenes: vec![scene(MEGABITS, cases.collect())?],
         claims: gains(&[x], [Some(51.5), Some(53.0), Some(97.2)]),

@@ -10,7 +10,7 @@ pub const BENCHMARK: Entry = Entry {
     kind: Kind::Measured(benchmark),
 };
 
-const READS: &str = "reads alone";
+const READS: &str = "no recovery";
 const REPAIR: &str = "recovery";
 
 fn benchmark(size: Size) -> Result<Experiment> {
@@ -34,7 +34,12 @@ fn benchmark(size: Size) -> Result<Experiment> {
         // A lab each, so that every code's objects have the same names.
         scenes.push(scene(MEGABITS, vec![of(READS, alone), of(REPAIR, recovery)])?);
         let longer = Value::Interference(Point::new(REPAIR, x), Point::new(READS, x));
-        claims.push(Claim::new(format!("{x}: the benchmark takes longer with a recovery by"), longer));
+        claims.push(Claim::new(
+            format!(
+                "{x}: the benchmark takes longer with a recovery than without, a node being lost in both, by"
+            ),
+            longer,
+        ));
     }
     let rs = Point::new(REPAIR, "Reed-Solomon");
     for (x, _) in &all[1..] {
@@ -44,8 +49,9 @@ fn benchmark(size: Size) -> Result<Experiment> {
     }
     Ok(Experiment {
         differs: "17 hosts with links of 35 Mb/s, and no disks, for 36 OSDs on SSDs; 700 reads of objects of 256 KiB (4 MiB in the \
-                  paper) by 16 tasks, which begin when the node has lost its blocks; links limit the recovery, and not Ceph's \
-                  settings; the time without recovery is that of the reads",
+                  paper) by 16 tasks, which begin with the recovery, and go on for 9 s before, which counts nowhere; links limit the recovery, and not Ceph's \
+                  settings; without recovery a node is wiped too, so that its blocks are rebuilt for reads, and the time is that of the \
+                  reads",
         axis: "code",
         scenes,
         claims,

@@ -7,6 +7,19 @@
 //! that suit it best: they are tried under YCSB-A, and once more without users, in the first experiment of a run that has the method, and used in all
 //! others. What suits a method best with other codes or links is not tried.
 
+/// What differs from the paper, with what does in all experiments in which ChameleonEC is compared with others.
+macro_rules! differs {
+    ($differs:literal) => {
+        concat!(
+            $differs,
+            "; CR, PPR and ECPipe choose helpers by what links have idle and go around slow nodes, where the paper's choose at random and \
+             wait, which is in their favour; ChameleonEC's phases are the paper's 20 s, and most repairs are shorter than one phase, so that \
+             hardly anything is planned in a second one; a sender is late after 2 s, so that little can be re-scheduled before a repair \
+             ends: both are to ChameleonEC's disadvantage"
+        )
+    };
+}
+
 mod breakdown;
 mod codes;
 mod fluid;
@@ -50,6 +63,9 @@ pub const ENTRIES: &[Entry] = &[
 
 const GROUP: &str = "chameleon";
 
+/// With two runs of each point, noise may decide on which side of 0 their median is.
+const NOT_SLOWER: Aim = Aim::AlwaysAtLeast(0.0);
+
 /// Every point is repeated at most this often, so that all of them take an hour.
 const RUNS: usize = 2;
 /// The coordinator's own choice, and caps on the repairs of a node.
@@ -66,7 +82,7 @@ const PPR: &str = "PPR";
 const ECPIPE: &str = "ECPipe";
 const CHAMELEON: &str = "ChameleonEC";
 const OURS: &str = "auto";
-/// Users alone.
+/// Users alone, beside nodes that are lost.
 const ALONE: &str = "no repair";
 
 /// A method of a race.
@@ -199,7 +215,7 @@ fn gains(xs: &[impl AsRef<str>], published: [Option<f64>; 3]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (baseline, published) in BASELINES.iter().zip(published) {
         let text = format!("ChameleonEC's repair rate over {}", baseline.series);
-        let claim = Claim::new(text, gain(CHAMELEON, baseline.series, xs)).aim(Aim::AtLeast(0.0));
+        let claim = Claim::new(text, gain(CHAMELEON, baseline.series, xs)).aim(NOT_SLOWER);
         claims.push(Claim { published, ..claim });
     }
     claims.push(ours(xs));
@@ -208,7 +224,7 @@ fn gains(xs: &[impl AsRef<str>], published: [Option<f64>; 3]) -> Vec<Claim> {
 
 /// Ours over ChameleonEC.
 fn ours(xs: &[impl AsRef<str>]) -> Claim {
-    Claim::new("auto's repair rate over ChameleonEC", gain(OURS, CHAMELEON, xs)).aim(Aim::AtLeast(0.0))
+    Claim::new("auto's repair rate over ChameleonEC", gain(OURS, CHAMELEON, xs)).aim(NOT_SLOWER)
 }
 
 const fn seconds(seconds: f64) -> Option<Duration> {

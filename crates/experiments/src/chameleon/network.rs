@@ -58,7 +58,7 @@ fn quiet(size: Size) -> Result<Experiment> {
         claims.push(Claim::new(text, Value::OfBound(Point::new(OURS, x))).aim(Aim::AtLeast(0.9)));
     }
     Ok(Experiment {
-        differs: "17.5 to 70 Mb/s for 1 to 10 Gb/s",
+        differs: differs!("17.5 to 70 Mb/s for 1 to 10 Gb/s"),
         axis: "links",
         scenes,
         claims,
@@ -80,7 +80,9 @@ fn busy(size: Size) -> Result<Experiment> {
         }
     }
     Ok(Experiment {
-        differs: "17.5 to 70 Mb/s for 1 to 10 Gb/s; disks never limit here, as they do in the paper at 10 Gb/s; eight tasks",
+        differs: differs!(
+            "17.5 to 70 Mb/s for 1 to 10 Gb/s; disks never limit here, as they do in the paper at 10 Gb/s; eight tasks"
+        ),
         axis: "links",
         scenes,
         claims,
@@ -115,7 +117,9 @@ fn nodes(size: Size) -> Result<Experiment> {
         }
     }
     Ok(Experiment {
-        differs: "20 blocks of 1 MiB are lost in all; eight tasks, whose values are replicated four times; the stripes that bear the fewest further losses are repaired first",
+        differs: differs!(
+            "20 blocks of 1 MiB are lost in all; eight tasks, whose values are replicated four times; the stripes that bear the fewest further losses are repaired first"
+        ),
         axis: "nodes",
         scenes,
         claims,

@@ -279,6 +279,8 @@ pub enum Aim {
     AtMost(f64),
     /// No less than.
     AtLeast(f64),
+    /// No less than, also where it is least: missed only if it is less everywhere, and else undecided.
+    AlwaysAtLeast(f64),
 }
 
 impl Experiment {
@@ -322,7 +324,7 @@ impl Aim {
     pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit) => value <= limit,
-            Self::AtLeast(limit) => value >= limit,
+            Self::AtLeast(limit) | Self::AlwaysAtLeast(limit) => value >= limit,
         }
     }
 }

@@ -190,9 +190,16 @@ impl Row {
 }
 
 impl Judged {
-    /// Whether the median meets the aim; none without an aim or a value.
+    /// Whether the median meets the aim; none without an aim or a value, and where repetitions do not decide it.
     pub fn holds(&self) -> Option<bool> {
-        Some(self.aim?.holds(self.ours?.median))
+        let (aim, ours) = (self.aim?, self.ours?);
+        match aim {
+            Aim::AlwaysAtLeast(_) => {
+                let least = aim.holds(ours.min);
+                (least == aim.holds(ours.max)).then_some(least)
+            }
+            Aim::AtMost(_) | Aim::AtLeast(_) => Some(aim.holds(ours.median)),
+        }
     }
 }
 
@@ -560,6 +567,12 @@ mod tests {
         report.judge(&[claim(Aim::AtMost(1.02)), claim(Aim::AtLeast(1.5)), Claim::new("", value.clone())]);
         let holds: Vec<_> = report.claims.iter().map(Judged::holds).collect();
         assert_eq!(holds, [Some(true), Some(false), None]);
+        // Where one repetition is above it and one below, nothing is decided.
+        let always = [1.0, 5.0, 9.5].map(|limit| {
+            let aim = Some(Aim::AlwaysAtLeast(limit));
+            Judged { aim, ..report.claims[0].clone() }.holds()
+        });
+        assert_eq!(always, [Some(true), None, Some(false)]);
         assert!(report.failed());
         report.claims.remove(1);
         assert!(!report.failed());

@@ -76,7 +76,8 @@ impl Shown {
                     continue;
                 };
                 if aim != table::NONE {
-                    let missed = format!("{}: {text}: expected {aim}, got {here}", self.name);
+                    let undecided = if verdict == table::UNDECIDED { ", undecided" } else { "" };
+                    let missed = format!("{}: {text}: expected {aim}, got {here}{undecided}", self.name);
                     aims.push((verdict == table::HOLDS, missed));
                 }
             }

@@ -16,6 +16,7 @@ pub(super) const OFF: &str = "simulated off";
 pub(super) const LOAD: &str = "load";
 pub(super) const HOLDS: &str = "holds";
 pub(super) const MISSED: &str = "MISSED";
+pub(super) const UNDECIDED: &str = "undecided";
 /// Begins the heading of what was repeated after trials, and the note that it differs from them.
 pub(super) const REPEATED: &str = "repeated";
 pub(super) const APART: &str = "repetitions off by";
@@ -186,6 +187,7 @@ pub(super) fn aim(aim: Option<Aim>, unit: &str) -> String {
     match aim {
         Some(Aim::AtMost(limit)) => format!("<= {}", with_unit(limit, unit)),
         Some(Aim::AtLeast(limit)) => format!(">= {}", with_unit(limit, unit)),
+        Some(Aim::AlwaysAtLeast(limit)) => format!("always >= {}", with_unit(limit, unit)),
         None => NONE.into(),
     }
 }
@@ -196,6 +198,7 @@ fn claim(claim: &Judged) -> Vec<String> {
     let verdict = match claim.holds() {
         Some(true) => HOLDS,
         Some(false) => MISSED,
+        None if claim.aim.is_some() && claim.ours.is_some() => UNDECIDED,
         None => "",
     };
     vec![

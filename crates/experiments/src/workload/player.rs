@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,7 +39,7 @@ pub enum Arrivals {
 pub struct Leg {
     /// What is done in it.
     pub work: Work,
-    /// How long; `None`: until its last operation has ended.
+    /// How long; `None`: until its last operation has begun.
     pub span: Option<Duration>,
 }
 
@@ -104,52 +104,47 @@ impl Player {
         }
     }
 
-    /// Runs the parts one after the other, until the last one ends or `stop` is cancelled.
+    /// Runs the parts one after the other, until the last one ends or `stop` is cancelled. Each task goes on to the next part by
+    /// itself, so that a long operation holds up nobody else.
     ///
     /// # Errors
     /// When most operations fail.
     pub async fn run(&self, legs: Vec<Leg>, score: &Arc<Score>, stop: &CancellationToken) -> Result<()> {
-        for Leg { work, span } in legs {
-            let over = stop.child_token();
-            let leg = self.leg(work, score, &over);
-            match span {
-                None => leg.await?,
-                Some(span) => {
-                    let timer = async {
-                        tokio::time::sleep(span).await;
-                        over.cancel();
-                        std::future::pending().await
-                    };
-                    tokio::select! {
-                        done = leg => done?,
-                        () = timer => {}
-                    }
-                }
-            }
-            if stop.is_cancelled() {
-                break;
-            }
-        }
-        Ok(())
+        let part = |leg| Arc::new(Part::new(self, leg, score.clone(), stop.clone()));
+        self.play(legs.into_iter().map(part).collect()).await
     }
 
-    async fn leg(&self, work: Work, score: &Arc<Score>, over: &CancellationToken) -> Result<()> {
-        let shared = Arc::new(Shared {
-            key_bytes: work.records.iter().map(|record| record.key_bytes).collect(),
-            new_key_bytes: work.key_bytes,
-            name: work.name,
-            operations: Mutex::new(work.operations),
-            inserting: Mutex::default(),
-            put: self.put.clone(),
-            arrivals: self.arrivals,
-            began: Instant::now(),
-            score: score.clone(),
-            over: over.clone(),
-        });
+    /// The same after a prelude whose operations count nowhere. The score begins anew with the first part after it.
+    ///
+    /// # Errors
+    /// When most operations fail.
+    pub async fn run_after(
+        &self,
+        prelude: Leg,
+        legs: Vec<Leg>,
+        score: &Arc<Score>,
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        let part = |leg| Part::new(self, leg, score.clone(), stop.clone());
+        let mut parts = vec![Part::new(self, prelude, Arc::default(), stop.clone())];
+        parts.extend(legs.into_iter().map(part));
+        if let Some(first) = parts.get_mut(1) {
+            first.restarts = true;
+        }
+        self.play(parts.into_iter().map(Arc::new).collect()).await
+    }
+
+    async fn play(&self, parts: Vec<Arc<Part>>) -> Result<()> {
         let mut tasks = JoinSet::new();
         for number in 0..self.tasks.max(1) {
-            let (client, shared) = (self.client(number)?.clone(), shared.clone());
-            tasks.spawn(async move { shared.task(&client).await });
+            let (client, parts) = (self.client(number)?.clone(), parts.clone());
+            tasks.spawn(async move {
+                let mut over = Instant::now();
+                for part in &parts {
+                    over = part.task(&client, over).await?;
+                }
+                Ok::<_, ExperimentError>(())
+            });
         }
         while let Some(done) = tasks.join_next().await {
             joined(Some(done))?;
@@ -163,8 +158,8 @@ impl Player {
     }
 }
 
-/// What the tasks of a part share.
-struct Shared {
+/// A part of a run, which its tasks share.
+struct Part {
     name: String,
     key_bytes: Vec<u16>,
     new_key_bytes: u16,
@@ -173,24 +168,65 @@ struct Shared {
     inserting: Mutex<BTreeSet<u64>>,
     put: PutOptions,
     arrivals: Arrivals,
-    began: Instant,
+    /// Set by the first task that comes to it.
+    began: OnceLock<Instant>,
+    span: Option<Duration>,
     score: Arc<Score>,
-    over: CancellationToken,
+    /// Whether the score begins anew with it.
+    restarts: bool,
+    stop: CancellationToken,
 }
 
-impl Shared {
-    /// Operation after operation, until there are no more or the part is over. The last one ends as it will.
-    async fn task(&self, client: &Client) -> Result<()> {
-        while !self.over.is_cancelled() {
-            let next = lock(&self.operations).next();
-            let Some(operation) = next else { return Ok(()) };
+impl Part {
+    fn new(player: &Player, Leg { work, span }: Leg, score: Arc<Score>, stop: CancellationToken) -> Self {
+        Self {
+            key_bytes: work.records.iter().map(|record| record.key_bytes).collect(),
+            new_key_bytes: work.key_bytes,
+            name: work.name,
+            operations: Mutex::new(work.operations),
+            inserting: Mutex::default(),
+            put: player.put.clone(),
+            arrivals: player.arrivals,
+            began: OnceLock::new(),
+            span,
+            score,
+            restarts: false,
+            stop,
+        }
+    }
+
+    /// When it began: when the one before it was over, as the first task says that comes here.
+    fn began(&self, before: Instant) -> Instant {
+        *self.began.get_or_init(|| {
+            if self.restarts {
+                self.score.restart();
+            }
+            before
+        })
+    }
+
+    /// Operation after operation, until there are no more or the part is over. The last one ends as it will. Returns when the part
+    /// was over.
+    async fn task(&self, client: &Client, before: Instant) -> Result<Instant> {
+        let start = self.began(before);
+        let end = self.span.map(|span| start + span);
+        let is_over = |now: Instant| end.filter(|end| *end <= now);
+        loop {
+            if let Some(end) = is_over(Instant::now()) {
+                return Ok(end);
+            }
+            let next = if self.stop.is_cancelled() { None } else { lock(&self.operations).next() };
+            let Some(operation) = next else { return Ok(Instant::now()) };
             let began = match self.arrivals {
                 Arrivals::Closed => Instant::now(),
                 Arrivals::Open(speed) => {
-                    let due = self.began + Duration::from_secs_f64(operation.at / speed.max(1e-9));
+                    let due = start + Duration::from_secs_f64(operation.at / speed.max(1e-9));
                     tokio::select! {
-                        () = tokio::time::sleep_until(due) => {}
-                        () = self.over.cancelled() => return Ok(()),
+                        () = tokio::time::sleep_until(end.map_or(due, |end| due.min(end))) => {}
+                        () = self.stop.cancelled() => return Ok(Instant::now()),
+                    }
+                    if let Some(end) = is_over(due) {
+                        return Ok(end);
                     }
                     due
                 }
@@ -206,7 +242,6 @@ impl Shared {
                 }
             }
         }
-        Ok(())
     }
 
     /// Returns the bytes that were read and written.
@@ -344,7 +379,52 @@ impl ReadAt for Value {
 
 #[cfg(test)]
 mod tests {
+    use kintsu_cluster::Cluster;
+
     use super::*;
+
+    const SMALL: u64 = 7;
+
+    /// One operation that takes far longer than any part, then small ones.
+    fn writes(name: &str, first: u64) -> Work {
+        let write = move |key| Operation {
+            at: 0.0,
+            verb: Verb::Insert,
+            key,
+            bytes: if key == 0 { first } else { SMALL },
+            values: 1,
+        };
+        Work {
+            name: name.into(),
+            records: Vec::new(),
+            key_bytes: 20,
+            operations: Box::new((0..3).map(write)),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn tasks_go_on_to_the_next_part_by_themselves_and_a_prelude_counts_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = Cluster::start(kintsu_cluster::Options::new(dir.path(), 3, 3)).await.unwrap();
+        let client = Client::connect(&cluster.endpoint(), kintsu_client::Options::default()).await.unwrap();
+        let player = Player::new(vec![client], "replication:n=3", 2);
+        let span = Some(Duration::from_millis(1));
+        let first = |name| Leg { work: writes(name, 64 << 20), span };
+        let second = |name| Leg { work: writes(name, SMALL), span: None };
+        let score = Arc::new(Score::with_log());
+        player.run(vec![first("a"), second("b")], &score, &CancellationToken::new()).await.unwrap();
+        let log = score.take_log();
+        let long = log.iter().find(|ended| ended.bytes > SMALL).unwrap();
+        let meanwhile =
+            log.iter().filter(|ended| ended.bytes == SMALL && ended.began < long.began + long.took);
+        assert!(meanwhile.count() >= 3, "{log:?}");
+        let legs = vec![second("d")];
+        player.run_after(first("c"), legs, &score, &CancellationToken::new()).await.unwrap();
+        let log = score.take_log();
+        assert!(log.len() == 3 && log.iter().all(|ended| ended.bytes == SMALL), "{log:?}");
+        assert_eq!(score.read().all.operations, 3);
+        cluster.shutdown().await.unwrap();
+    }
 
     #[test]
     fn a_value_is_the_same_lent_or_read() {

@@ -133,7 +133,8 @@ pub(super) fn expectations(desk: &Desk<'_>, planned: &Planned) -> BTreeMap<NodeI
     by
 }
 
-/// All blocks in phases, one after the other, as if each phase ended in its span.
+/// All blocks in phases, one after the other, as if each phase ended in its span. What a link could not carry in it is left for
+/// the next one.
 pub(super) fn all(
     scene: &Scene<'_>,
     _: &mut History,
@@ -157,11 +158,11 @@ pub(super) fn all(
             let at = numbers.get(&key(&lost)).copied();
             at.into_iter().for_each(|at| results[at] = Some(Err(error.clone())));
         }
+        // If nothing could begin, everything ends first.
+        let span = if phase.left.len() < waiting.len() { PHASE_SECONDS } else { f64::INFINITY };
         waiting = phase.left;
-        // What was under way is done before the next phase.
-        desk.load.fill(0.0);
-        desk.fixed.fill(0.0);
-        idle = true;
+        desk.pass(span);
+        idle = desk.load.iter().all(|load| *load == 0.0);
     }
     let twice = || PlanError::Invalid {
         what: "lost blocks".into(),

@@ -98,6 +98,39 @@ fn idle_bandwidth_is_that_of_the_node_that_gets_the_task_also_after_the_first_pi
 }
 
 #[test]
+fn what_a_phase_could_not_carry_counts_in_the_next_one() {
+    // Nodes 5 to 9 may get the blocks. The first one takes 30 seconds of its requestor's time, the others 5.
+    let (topology, disks) = (rated(&[(1.0, 1.0); 10]), Disks::default());
+    let stripes: Vec<DamagedStripe> = (0..2)
+        .map(|id| {
+            let mut stripe = stripe([0, 1, 2, 3, 4]);
+            stripe.view.id = StripeId(id);
+            stripe.view.layout.block_bytes = if id == 0 { 30 * BLOCK } else { 5 * BLOCK };
+            stripe.view.layout.data_bytes = 4 * stripe.view.layout.block_bytes;
+            stripe
+        })
+        .collect();
+    let blocks = LostBlock::all(&stripes);
+    let scene = scene(&topology, &disks, &[]);
+    let planned = scheduler("chameleon").unwrap().plan(&scene, &mut History::default(), &blocks);
+    let planned: Vec<Planned> = planned.into_iter().map(Result::unwrap).collect();
+    assert_ne!(planned[0].requestor, planned[1].requestor);
+    // Blocks that all take longer than a phase come one after the other.
+    let long: Vec<DamagedStripe> = [&stripes[0]; 3]
+        .into_iter()
+        .zip(0..)
+        .map(|(stripe, id)| {
+            let mut stripe = stripe.clone();
+            stripe.view.id = StripeId(id);
+            stripe
+        })
+        .collect();
+    let planned =
+        scheduler("chameleon").unwrap().plan(&scene, &mut History::default(), &LostBlock::all(&long));
+    assert_eq!(planned.into_iter().map(|planned| planned.unwrap().turn).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
 fn a_phase_ends_when_its_time_is_full_and_work_left_over_counts_in_the_next() {
     let (topology, disks) = (rated(&[(1.0, 1.0); 8]), Disks::default());
     let stripes: Vec<DamagedStripe> = (0..40)

@@ -96,6 +96,14 @@ impl Desk<'_> {
         }
     }
 
+    /// Time passes in which links and disks carry what they were given; what is left is fixed.
+    pub fn pass(&mut self, seconds: f64) {
+        for (load, pace) in self.load.iter_mut().zip(&self.pace) {
+            *load = if *pace > 0.0 { (*load - seconds / pace).max(0.0) } else { 0.0 };
+        }
+        self.fixed.clone_from(&self.load);
+    }
+
     /// From now on the fixed part is all that links were given so far, and the `prescribed` bytes that each will be given. Links that
     /// need more than `limit` seconds for it are overlooked: plans are not judged by how long these take in any case.
     pub fn overlook(&mut self, limit: f64, prescribed: &[f64]) {
