@@ -2,13 +2,19 @@
 //! the 99th percentile (P99) of the times that clients report at a target. Without a target it only tells the P99.
 //!
 //! The target is a percentage above the usual P99, which is measured while no repair runs. Where one runs for long, or the
-//! P99 jumps, repairs pause (nearly) for two windows to measure it, because users may do something else now. After each window
-//! the limit of repairs is multiplied by a power of `aim / P99`: larger steps down than up.
+//! P99 stays far from all that is known, repairs pause (nearly) for two windows to measure it, because users may do something
+//! else now. What they do in turns is remembered ([`levels`]). The first window after they changed says nothing, because it
+//! has operations of both kinds.
+//!
+//! After each other window the limit of repairs is multiplied by a power of `aim / P99`: larger steps down than up.
 //! The aim is the target less a margin, which grows with a window above the target and shrinks with each one below it, in
-//! such a ratio that one in [`ONE_IN`] windows is above the target. The limit is not raised while repairs do not use it.
+//! such a ratio that one in [`ONE_IN`] windows is above the target. It is never less than the noise of a window's P99 demands.
+//! The limit is not raised while repairs do not use it.
 //!
 //! Invariants: the limit is never below the floor, but for measurements, nor above the ceiling; without a target, and while
 //! a stripe is one loss from unreadable, it is the ceiling. Reads no clock.
+
+mod levels;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -16,6 +22,8 @@ use std::num::NonZeroU64;
 use kintsu_dag::NodeId;
 use kintsu_plan::Rates;
 use kintsu_wire::message::{Counters, RepairLimit, Settings, WhyLimit};
+
+use self::levels::{Found, Level, Levels};
 
 /// A window lasts this long, in milliseconds, and longer if it has fewer than [`ENOUGH`] operations or if the P99 of such
 /// windows varies much, up to [`LONGEST_MS`].
@@ -30,17 +38,15 @@ const ENOUGH: usize = 200;
 const FEW: usize = 20;
 /// Most operations of a window that are kept.
 const KEPT: usize = 1 << 16;
-/// Windows after which the usual P99 is measured again, and after which that may be done because the P99 jumped.
+/// Windows after which the usual P99 is measured again, and after which that may be done because the P99 rose far.
 const LOOK_AFTER: u32 = 60;
 const LOOK_EARLY: u32 = 4;
 /// A jump from one window to the next (a logarithm): users do something else, or are more or fewer.
 const JUMP: f64 = 0.25;
 /// The part of the floor that repairs have while the usual P99 is measured.
 const MEASURING: f64 = 0.1;
-/// A measurement of the usual P99 that differs by more than this (a logarithm) replaces the earlier ones,
-const OTHER: f64 = 0.15;
-/// and one that does not is averaged with this many at most.
-const AVERAGED: f64 = 8.0;
+/// The part of a new measurement in the variance.
+const NEWEST: f64 = 0.125;
 /// How often the driver looks for stripes that are one loss from unreadable, in milliseconds.
 const LOOK_MS: u64 = 4000;
 /// The part of a limit from which it counts as used.
@@ -50,17 +56,20 @@ const USED: f64 = 0.7;
 const DOWN: f64 = 3.5;
 const UP: f64 = 1.2;
 const MOST_DOWN: f64 = 1.0 / 3.0;
-const MOST_UP: f64 = 1.25;
+const MOST_UP: f64 = 1.1;
 /// The largest step while the limit has not yet been high enough to be felt.
-const MOST_AT_FIRST: f64 = 2.0;
+const MOST_AT_FIRST: f64 = 1.5;
 
 /// One in this many windows may be above the target.
 const ONE_IN: f64 = 400.0;
 /// How much one window above the target adds to the margin (a logarithm).
 const MARGIN_STEP: f64 = 0.03;
-/// The least and the most of the way from the target to the usual P99 that the margin takes.
+/// The least, the first and the most of the way from the target to the usual P99 that the margin takes.
 const LEAST_MARGIN: f64 = 0.06;
+const FIRST_MARGIN: f64 = 0.33;
 const MOST_MARGIN: f64 = 0.85;
+/// The least margin in standard deviations of a window's P99.
+const MARGIN_DEVIATIONS: f64 = 1.6;
 
 /// The controller.
 #[derive(Debug)]
@@ -77,20 +86,20 @@ pub struct GiveWay {
     rate: f64,
     /// It was once high enough to be felt.
     felt: bool,
-    /// The logarithm of the usual P99, and how many measurements it is the average of.
-    usual: Option<f64>,
-    measured: f64,
+    /// The usual P99 of what users do.
+    levels: Levels,
     /// The variance of the logarithm of the P99 of windows of [`WINDOW_MS`].
     variance: f64,
     /// How long the last window was, in milliseconds.
     long_ms: u64,
-    margin: f64,
+    /// A logarithm; `None` before the first window.
+    margin: Option<f64>,
     /// Whether the last window was above the target.
     over: bool,
     /// The logarithm of the P99 of the last window, if repairs had the same kind of limit then.
     before: Option<f64>,
-    /// Windows since the usual P99 was measured.
-    since_look: u32,
+    /// Whether the last window said nothing because users changed in it.
+    mixed: bool,
     /// The last windows that were at the floor, without a break.
     at_floor: u32,
     endangered: bool,
@@ -144,14 +153,13 @@ impl GiveWay {
             phase: Phase::Calming,
             rate: settings.repair_min_rate.get() as f64,
             felt: false,
-            usual: None,
-            measured: 0.0,
+            levels: Levels::default(),
             variance: 0.0,
             long_ms: WINDOW_MS,
-            margin: MARGIN_STEP,
+            margin: None,
             over: false,
             before: None,
-            since_look: 0,
+            mixed: false,
             at_floor: 0,
             endangered: false,
             next_look_ms: 0,
@@ -264,13 +272,14 @@ impl GiveWay {
             (true, _) => WhyLimit::Target,
         };
         let micros = |log: f64| log.exp() as u64;
+        let usual = self.levels.now().map(|level| level.usual);
         RepairLimit {
             rate,
             why,
             sent: self.last.carried as u64,
             p99_us: self.last.p99.map(|p99| p99 as u64),
-            usual_us: self.usual.map(micros),
-            target_us: self.usual.zip(self.room()).map(|(usual, room)| micros(usual + room)),
+            usual_us: usual.map(micros),
+            target_us: usual.zip(self.room()).map(|(usual, room)| micros(usual + room)),
         }
     }
 
@@ -298,7 +307,6 @@ impl GiveWay {
     fn decide(&mut self) {
         let Some(room) = self.room() else { return };
         let Last { p99, carried } = self.last;
-        let idle = carried <= self.floor() * 1.1 && carried < USED * self.rate;
         let Some(p99) = p99 else {
             // Nobody is disturbed.
             (self.phase, self.before) = (Phase::Holding, None);
@@ -313,53 +321,62 @@ impl GiveWay {
                 self.learn(p99);
                 (self.phase, self.before) = (Phase::Holding, None);
             }
-            Phase::Holding if idle => {
-                self.learn(p99);
-                self.felt = false;
-            }
-            Phase::Holding => {
-                self.at_floor = if self.rate <= self.floor() { self.at_floor + 1 } else { 0 };
-                if self.at_floor > 1 {
-                    // The floor is what repairs have in any case.
-                    self.learn(p99);
-                }
-                let due = self.since_look >= LOOK_AFTER || (jumped && self.since_look >= LOOK_EARLY);
-                match self.usual.filter(|_| !due) {
-                    Some(usual) => self.hold(usual, room, p99, carried),
-                    None => self.phase = Phase::Calming,
-                }
-                self.since_look += 1;
-            }
+            Phase::Holding => self.go_on(room, p99, carried, jumped),
         }
+    }
+
+    /// What follows from a window in which repairs had the limit.
+    fn go_on(&mut self, room: f64, p99: f64, carried: f64, jumped: bool) {
+        let found = self.levels.find(p99, room);
+        let idle = carried <= self.floor() * 1.1 && carried < USED * self.rate;
+        if let (Found::Other, Some(level)) = (found, self.levels.now()) {
+            // Up only halfway, because what was found long ago may be too much now.
+            self.rate = self.within(level.rate.min((level.rate * self.rate).sqrt()));
+        }
+        self.felt &= !idle;
+        let was_mixed = std::mem::take(&mut self.mixed);
+        self.mixed = !was_mixed && (jumped || found != Found::Same);
+        if self.mixed {
+            return;
+        }
+        if idle {
+            self.learn(p99);
+            return;
+        }
+        self.at_floor = if self.rate <= self.floor() { self.at_floor + 1 } else { 0 };
+        if self.at_floor > 1 {
+            // The floor is what repairs have in any case.
+            self.learn(p99);
+        }
+        match self.levels.now().copied().filter(|level| !due(level, found, p99 - room, was_mixed)) {
+            Some(level) => self.hold(level.usual, room, p99, carried),
+            None => self.phase = Phase::Calming,
+        }
+        self.levels.held(self.rate);
     }
 
     /// The usual P99 was measured.
     fn learn(&mut self, p99: f64) {
-        match self.usual.filter(|usual| (p99 - usual).abs() <= OTHER) {
-            Some(usual) => {
-                let square = (p99 - usual).powi(2) * self.long_ms as f64 / WINDOW_MS as f64;
-                let first = self.measured < 2.0;
-                self.variance += (square - self.variance) * if first { 1.0 } else { 1.0 / AVERAGED };
-                self.measured = (self.measured + 1.0).min(AVERAGED);
-                self.usual = Some(usual + (p99 - usual) / self.measured);
-            }
-            None => (self.usual, self.measured, self.felt) = (Some(p99), 1.0, false),
-        }
-        self.since_look = 0;
+        let Some(usual) = self.levels.learn(p99, self.rate) else { return };
+        let square = (p99 - usual).powi(2) * self.long_ms as f64 / WINDOW_MS as f64;
+        self.variance += (square - self.variance) * if self.variance == 0.0 { 1.0 } else { NEWEST };
     }
 
     /// Moves the limit towards the aim.
     fn hold(&mut self, usual: f64, room: f64, p99: f64, carried: f64) {
         let target = usual + room;
         let over = p99 > target;
+        let mut margin = self.margin.unwrap_or(room * FIRST_MARGIN);
         // A limit that was too high for a while says nothing about noise.
         if !over || (self.felt && !self.over) {
             let step = if over { 1.0 - 1.0 / ONE_IN } else { -1.0 / ONE_IN };
             let most = room * MOST_MARGIN;
-            self.margin = (self.margin + MARGIN_STEP * step).clamp(room * LEAST_MARGIN, most);
+            let noise = (self.variance * WINDOW_MS as f64 / self.long_ms as f64).sqrt();
+            let least = (MARGIN_DEVIATIONS * noise).max(room * LEAST_MARGIN);
+            margin = (margin + MARGIN_STEP * step).clamp(least.min(most), most);
         }
-        self.over = over;
-        let left = target - self.margin - p99;
+        (self.margin, self.over) = (Some(margin), over);
+        let left = target - margin - p99;
         if left < 0.0 {
             self.felt = true;
             // What is not used cannot be what users feel.
@@ -368,7 +385,7 @@ impl GiveWay {
         } else if self.felt {
             self.go((UP * left).exp().min(MOST_UP), carried);
         } else {
-            self.go(MOST_AT_FIRST.powf((left / (room - self.margin)).min(1.0)), carried);
+            self.go(MOST_AT_FIRST.powf((left / (room - margin)).min(1.0)), carried);
         }
     }
 
@@ -380,6 +397,13 @@ impl GiveWay {
     }
 }
 
+/// Whether the usual P99 is to be measured: what was known is old, or `least`, a window's P99 less what it may rise by, is of no
+/// level that is known, and was so in the window before.
+fn due(level: &Level, found: Found, least: f64, was_mixed: bool) -> bool {
+    let risen = was_mixed && least > level.usual + levels::OTHER;
+    found == Found::Faster || level.since_look >= LOOK_AFTER || (risen && level.since_look >= LOOK_EARLY)
+}
+
 /// The 99th percentile.
 fn percentile(micros: &mut [u32]) -> Option<f64> {
     let rank = (micros.len() * 99).div_ceil(100).checked_sub(1)?;
@@ -388,3 +412,5 @@ fn percentile(micros: &mut [u32]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turns;

@@ -1,6 +1,7 @@
 //! The result of an experiment: rows of samples, and its claims with their values. Stored as JSON; tables, charts
 //! and the page of the documentation are made from it.
 
+use kintsu_wire::message::RepairLimit;
 use serde::{Deserialize, Serialize};
 
 use super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Value};
@@ -12,6 +13,8 @@ use crate::workload::Played;
 
 /// A link that carries more than a bound by no more than this part is not what a repair lost its time with.
 const EVEN: f64 = 0.02;
+/// A point at which this percentage of windows was over the target does not hold it.
+const HOLDING: f64 = 1.0;
 
 /// The result of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -117,6 +120,9 @@ pub struct Sample {
     /// Users' 99th percentile over the target; none where there is no target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<f64>,
+    /// What the coordinator said of the limit of repairs last in each of the users' windows; none where that was not asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Option<RepairLimit>>,
     /// Processor seconds of the lab's processes.
     pub cpu_seconds: f64,
     /// The share of the machine's processor time that was used or stolen, 0 to 1.
@@ -273,8 +279,18 @@ impl Report {
         self.claims = judged.collect();
     }
 
-    /// What the reports of the repairs at a point say of why they took longer than a bound; empty where they say nothing.
+    /// What the reports of the repairs at a point say of why they took longer than a bound, or do not count; empty where they
+    /// say nothing.
     fn lost_in_the_run(&self, value: &Value) -> String {
+        if let Value::RateOverHolding(point, _) = value {
+            let over = self.row(point).and_then(Row::over).filter(|over| over.median >= HOLDING);
+            return over.map_or(String::new(), |over| {
+                format!(
+                    "its rate does not count, because {:.1}% of its windows were over the target",
+                    over.median
+                )
+            });
+        }
         let (Value::OfBound(point) | Value::OfIdle(point)) = value else { return String::new() };
         let samples = self.row(point).map_or(&[][..], |row| &row.samples);
         let mut said = Vec::new();
@@ -345,10 +361,11 @@ impl Report {
             Value::Over(point) => self.row(point)?.over(),
             Value::RateOverHolding(point, series) => {
                 let of_series = self.rows.iter().filter(|row| row.point.series == *series);
-                let holds = |row: &&Row| row.over().is_some_and(|over| over.median < 1.0);
+                let holds = |row: &&Row| row.over().is_some_and(|over| over.median < HOLDING);
                 let rates = of_series.filter(holds).filter_map(|row| Some(row.spread(Measure::Rate)?.median));
-                let best = rates.max_by(f64::total_cmp)?;
-                self.row(point)?.spread_of(|sample| sample.value(Measure::Rate) / best)
+                let (own, best) = (self.row(point)?, rates.max_by(f64::total_cmp)?);
+                let counts = if own.over()?.median < HOLDING { 1.0 } else { 0.0 };
+                own.spread_of(|sample| counts * sample.value(Measure::Rate) / best)
             }
             Value::TailOverTarget(point) => {
                 Spread::of(self.row(point)?.samples.iter().filter_map(|sample| sample.tail))
@@ -557,6 +574,28 @@ mod tests {
         assert_eq!(median(&report, Value::TailOverTarget(Point::new("a", "1"))), Some(1.05));
         assert_eq!(median(&report, Value::TailOverTarget(Point::new("b", "1"))), None);
         assert_eq!(median(&report, Value::SentOver(Point::new("a", "1"), 100.0)), Some(3.0));
+    }
+
+    #[test]
+    fn a_rate_counts_beside_those_that_hold_the_target_only_if_it_holds_it_itself() {
+        let row = |series: &str, x: &str, seconds, over| {
+            let mut row = row(series, x, &[seconds]);
+            row.samples[0].over = over;
+            row
+        };
+        let of = |over| {
+            let rows =
+                vec![row("f", "1", 8.0, Some(0.0)), row("f", "2", 4.0, Some(0.5)), row("a", "1", 2.0, over)];
+            let mut report = report(rows);
+            let value = Value::RateOverHolding(Point::new("a", "1"), "f".into());
+            report.judge(&[Claim::new("c", value).aim(Aim::AtLeast(1.5))]);
+            let claim = report.claims.remove(0);
+            (claim.ours.map(|ours| ours.median), claim.holds(), claim.because)
+        };
+        assert_eq!(of(Some(0.0)), (Some(4.0), Some(true), String::new()));
+        let because = "its rate does not count, because 20.0% of its windows were over the target";
+        assert_eq!(of(Some(0.2)), (Some(0.0), Some(false), because.into()));
+        assert_eq!(of(None), (None, None, String::new()));
     }
 
     #[test]

@@ -7,21 +7,21 @@ use kintsu_wire::message::Moved;
 
 use super::*;
 
-const NODE: NodeId = NodeId(3);
+pub(super) const NODE: NodeId = NodeId(3);
 /// What a link carries, in bytes a second.
-const CAPACITY: f64 = 100e6;
+pub(super) const CAPACITY: f64 = 100e6;
 /// The P99 of an idle cluster, in microseconds.
 const IDLE: f64 = 10_000.0;
 /// The percentage that the P99 may rise by.
-const TARGET: u32 = 20;
+pub(super) const TARGET: u32 = 20;
 /// Windows until the controller must have found its limit.
 const SETTLED: usize = 60;
 
 /// Numbers that look random (xorshift), about normally distributed, with mean 0 and variance 1.
-struct Noise(u64);
+pub(super) struct Noise(pub(super) u64);
 
 impl Noise {
-    fn next(&mut self) -> f64 {
+    pub(super) fn next(&mut self) -> f64 {
         let mut uniform = || {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
@@ -104,7 +104,7 @@ impl Plant {
     }
 }
 
-fn controller() -> GiveWay {
+pub(super) fn controller() -> GiveWay {
     GiveWay::new(Settings { repair_target: NonZeroU32::new(TARGET), ..Settings::default() })
 }
 
@@ -140,9 +140,15 @@ fn a_steady_load_is_held_at_the_target_and_repairs_are_nearly_as_fast_as_can_be(
         [(0.5, 0.0, 1.0), (0.5, 0.02, 1.0), (0.7, 0.03, 1.0), (0.3, 0.02, 2.0), (0.5, 0.02, 0.5)]
     {
         let load = vec![users; 2000];
-        let (mut it, mut plant) = (controller(), Plant { steepness, ..Plant::new(1, deviation) });
-        let seen: Vec<_> = load.iter().map(|users| plant.under(&mut it, *users, f64::MAX)).collect();
-        let (over, near, repair) = summary(&seen[SETTLED..]);
+        // One run may have measured a usual P99 that was too high or too low by chance.
+        let seen: Vec<_> = (1..=8)
+            .flat_map(|seed| {
+                let (mut it, mut plant) = (controller(), Plant { steepness, ..Plant::new(seed, deviation) });
+                let seen: Vec<_> = load.iter().map(|users| plant.under(&mut it, *users, f64::MAX)).collect();
+                seen.into_iter().skip(SETTLED)
+            })
+            .collect();
+        let (over, near, repair) = summary(&seen);
         let best = best_fixed(&load[SETTLED..], deviation, steepness);
         let told = format!(
             "users {users}, noise {deviation}, steepness {steepness}: {over:.4} over, P99 {near:.3} of the target, repair {repair:.0} of {best:.0}"
@@ -190,7 +196,9 @@ fn the_limit_stays_between_floor_and_ceiling() {
     assert_eq!(least, it.floor());
     // It learns that this is usual now.
     let most = NonZeroU64::new(5_000_000);
-    plant.feed_until(&mut it, p99, |it| it.rate() == most && it.since_look >= LOOK_EARLY);
+    plant.feed_until(&mut it, p99, |it| {
+        it.rate() == most && it.levels.now().is_some_and(|it| it.since_look >= LOOK_EARLY)
+    });
     // All at once they are much slower: a pause shows that repairs are not the cause.
     let standing = it.standing();
     plant.feed_until(&mut it, p99 * 5.0, |it| it.phase == Phase::Calming);
