@@ -42,7 +42,7 @@ pub(super) fn plan(
 ) -> Result<RepairPlan, PlanError> {
     let by = |method: Method| by_shape(view, topology, &Repair { method, ..repair.clone() }, preference);
     if view.code.w() > 1 {
-        return sub_blocks(view, topology, repair, &by);
+        return sub_blocks(view, topology, &by);
     }
     match topology.rates.is_empty() {
         true => by(Method::Pipeline),
@@ -55,7 +55,6 @@ pub(super) fn plan(
 fn sub_blocks(
     view: &StripeView,
     topology: &Topology,
-    repair: &Repair,
     by: &dyn Fn(Method) -> Result<RepairPlan, PlanError>,
 ) -> Result<RepairPlan, PlanError> {
     let block_bytes = view.layout.longest(view.code.k());
