@@ -10,7 +10,7 @@ use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::many::{bound, losses};
 use kintsu_plan::{DamagedStripe, Rates, Topology};
 use kintsu_wire::message::{
-    JobReport, LinkEnd, NodeAction, NodeLoad, RateSource, Repair, RepairTarget, Requestors, Way,
+    JobReport, KnownLink, LinkEnd, NodeAction, NodeLoad, RateSource, Repair, RepairTarget, Requestors, Way,
 };
 
 use super::declare::{Case, Recover};
@@ -21,6 +21,9 @@ use super::single::slice_bytes;
 use super::site::Site;
 use crate::error::{ExperimentError, Result};
 use crate::jobs::finish;
+
+/// Users who take this part of a link or less are not felt.
+const FELT: u64 = 16;
 
 /// Loses and recovers the node with the most blocks.
 ///
@@ -152,6 +155,7 @@ impl Damage {
 }
 
 /// Waits until the coordinator has measured the links of all nodes, which it does by itself.
+/// Users must be gone too, as whoever wrote an object: the coordinator sees them for some seconds more, and would plan around them.
 ///
 /// # Errors
 /// When some are not known within a minute.
@@ -161,8 +165,12 @@ pub async fn measured(site: &Site) -> Result<()> {
         let known = site.client.known_rates().await?;
         let of_nodes = known.links.iter().filter(|link| matches!(link.end, LinkEnd::Node(_)));
         let surely = |source| matches!(source, RateSource::Measured | RateSource::Seen);
+        let users = |link: &KnownLink| {
+            link.foreground.zip(link.capacity).is_some_and(|(users, (most, _))| users > most / FELT)
+        };
+        let busy = of_nodes.clone().any(|link| matches!(link.way, Way::Up | Way::Down) && users(link));
         let sent = of_nodes.filter(|link| link.way == Way::Up && link.capacity.is_some_and(|c| surely(c.1)));
-        if sent.count() >= nodes {
+        if sent.count() >= nodes && !busy {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
