@@ -1,18 +1,19 @@
 //! Repairs that give way to users: a target for the users' P99, raced against fixed limits and what other systems do.
 //!
-//! Users are busy and quiet in turns. They first work alone for one turn of each kind: the median P99 of its windows is
+//! Users are busy and quiet in turns. They first work alone for one short turn of each kind: the median P99 of its windows is
 //! what is usual in that kind of turn. Then a node is repaired, turn after turn. A window counts as over the target if
 //! its P99 is more than `PERCENT` above the usual one of its turn. An operation belongs to the window in which it began, so
 //! that all windows count, also the first one of a turn.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_client::Client;
 use kintsu_plan::Method;
 use kintsu_wire::message::{
-    ChangeSetting, JobEvent, JobReport, LinkEnd, NodeAction, Repair, RepairTarget, Settings, Way,
+    ChangeSetting, JobEvent, JobReport, LinkEnd, NodeAction, Repair, RepairLimit, RepairTarget, Settings, Way,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -48,8 +49,9 @@ const CLIENTS: usize = 4;
 /// The part of a link that repairs have in any case.
 const FLOOR: f64 = 0.02;
 /// What systems allow their repairs whatever users feel: a fixed part of a link, or a pause after each stripe; with parts between.
-const FIXED: [(&str, Policy); 5] = [
+const FIXED: [(&str, Policy); 6] = [
     ("5%", Policy::Part(0.05)),
+    ("7%", Policy::Part(0.07)),
     ("10% (CubeFS: 20 MB/s of a disk)", Policy::Part(0.1)),
     ("20%", Policy::Part(0.2)),
     ("one stripe at a time, 250 ms asleep after each (MinIO)", Policy::Asleep(Duration::from_millis(250))),
@@ -57,10 +59,10 @@ const FIXED: [(&str, Policy); 5] = [
 ];
 /// How long a repair of one stripe may be silent before it is looked at again.
 const SILENT: Duration = Duration::from_secs(2);
-/// How often the gate looks.
+/// How often the gate looks, and the limit is asked for.
 const LOOK: Duration = Duration::from_secs(1);
 
-const MEGABITS: f64 = 50.0;
+const MEGABITS: f64 = 25.0;
 /// The same in bytes a second.
 const LINK: f64 = MEGABITS * 1e6 / 8.0;
 const HOSTS: u32 = 17;
@@ -73,13 +75,15 @@ const FIXED_LIMIT: &str = "fixed limit";
 const X: &str = "busy and quiet in turns";
 
 /// The repair of a node while users work.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Race {
     /// How repairs give way.
     pub policy: Policy,
     /// Stripes of the object of which a node loses its blocks.
     pub stripes: u64,
-    /// How long a turn is, in windows.
+    /// How long each of the two turns is in which users are alone, in windows.
+    pub alone: usize,
+    /// How long each later turn is, in windows.
     pub turn: usize,
 }
 
@@ -99,12 +103,12 @@ pub enum Policy {
 }
 
 fn race(size: Size) -> Result<Experiment> {
-    let race = |policy| Race {
-        policy,
-        stripes: if size.quick { 24 } else { 96 },
-        turn: if size.quick { 3 } else { 5 },
+    let race = |policy| {
+        let (stripes, alone, turn) = if size.quick { (12, 3, 3) } else { (48, 5, 12) };
+        let race = Race { policy, stripes, alone, turn };
+        if race.is_slow() { Race { stripes: stripes / 2, ..race } } else { race }
     };
-    // Once, because all of them take a quarter of an hour.
+    // Once, because all of them take a third of an hour.
     let point = |series: &str, x: &str, policy| {
         case(series, x, BLOCK, Work::GiveWay(race(policy))).code(RS_14_10).runs(1..=1)
     };
@@ -113,9 +117,14 @@ fn race(size: Size) -> Result<Experiment> {
     cases.extend(systems.map(|(series, policy)| point(series, X, policy)));
     let fixed = size.some(&FIXED);
     cases.extend(fixed.iter().map(|(x, policy)| point(FIXED_LIMIT, x, *policy)));
+    // An object of fewer stripes is in a lab of its own.
+    let (slow, cases): (Vec<_>, Vec<_>) =
+        cases.into_iter().partition(|case| matches!(&case.work, Work::GiveWay(race) if race.is_slow()));
     let ours = Point::new(OURS, X);
     let mut claims = vec![
-        Claim::new("windows over the target with the target set", Value::Over(ours.clone())).aim(Aim::AtMost(1.0)),
+        Claim::new("windows over the target with the target set", Value::Over(ours.clone()))
+            .aim(Aim::AtMost(1.0))
+            .because("one window in twelve is the first one after users became busy or quiet, in which repairs have the limit of before"),
         Claim::new(
             "repair rate with the target over that of the fastest fixed limit that keeps 99% of windows below",
             Value::RateOverHolding(ours.clone(), FIXED_LIMIT.into()),
@@ -140,28 +149,42 @@ fn race(size: Size) -> Result<Experiment> {
         let value = Value::Over(Point::new(FIXED_LIMIT, x));
         claims.push(Claim::new(format!("windows over the target: fixed limit, {x}"), value));
     }
+    let scene = |cases| {
+        let spec = kintsu_lab::Spec::even(HOSTS, 1, mbps(MEGABITS)?);
+        Ok::<_, ExperimentError>(Scene { spec, free: Vec::new(), cases })
+    };
     Ok(Experiment {
         name: "give-way",
         title: "A node repaired while users are busy and quiet in turns, RS(14,10)",
         source: NO_PAPER,
-        differs: "YCSB-A with values of 64 KiB, eight operations at once and two in turns of 25 s; windows of 5 s, of operations by \
-                  when they began; the limits of Ceph and CubeFS are played as a fixed part of a link of 50 Mb/s, and RustFS's gate looks at links; \
-                  MinIO's pauses are played as such; nobody tells the rates of links; the floor is 2% of a link; each policy once",
+        differs: "YCSB-A with values of 64 KiB, eight operations at once and two in turns of 60 s, of 25 s while they work alone; windows of 5 s, of \
+                  operations by when they began; the limits of Ceph and CubeFS are played as a fixed part of a link of 25 Mb/s, and RustFS's gate looks at links; \
+                  MinIO's pauses are played as such, with half as many stripes; nobody tells the rates of links; the floor is 2% of a link; each policy once",
         measure: Measure::Rate,
         axis: "limit",
         baseline: None,
         scale: 1.0,
-        scenes: vec![Scene {
-            spec: kintsu_lab::Spec::even(HOSTS, 1, mbps(MEGABITS)?),
-            free: Vec::new(),
-            cases,
-        }],
+        scenes: [cases, slow]
+            .into_iter()
+            .filter(|cases| !cases.is_empty())
+            .map(scene)
+            .collect::<Result<_>>()?,
         claims,
         strict: false,
     })
 }
 
 impl Race {
+    /// Whether it would take as long as half of the others together.
+    fn is_slow(&self) -> bool {
+        matches!(self.policy, Policy::Asleep(_))
+    }
+
+    /// The windows of a turn.
+    fn windows(&self, turn: usize) -> usize {
+        if turn < 2 { self.alone } else { self.turn }
+    }
+
     /// Takes a sample: the time is that of the repair.
     ///
     /// # Errors
@@ -176,8 +199,8 @@ impl Race {
         let victim = victim.ok_or_else(|| ExperimentError::invalid("object", "blocks on nodes", "none"))?;
         finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
         let _gate = self.policy.set(&site.client, link).await?;
-        let users = Users::start(site, self.turn).await?;
-        let alone = 2 * self.turn as u32 * WINDOW;
+        let users = Users::start(site, *self).await?;
+        let alone = 2 * self.alone as u32 * WINDOW;
         tokio::time::sleep(alone).await;
         let meter = Meter::start(site).await?;
         let started = Instant::now();
@@ -188,7 +211,7 @@ impl Race {
         };
         let seconds = started.elapsed().as_secs_f64();
         let sample = meter.stop(site, seconds).await?;
-        let turns = users.end().await?;
+        let (turns, limits) = users.end().await?;
         unset(&site.client).await?;
         finish(site.client.repair_by(Repair::new(RepairTarget::Node(victim))).await?, |_, _| {}).await?;
         let over = over_target(&turns);
@@ -202,6 +225,7 @@ impl Race {
             over: over.as_ref().and_then(part_over),
             windows: over.as_ref().map_or(0, |over| over.iter().map(Vec::len).sum::<usize>() as u64),
             tail: over.as_ref().and_then(tail),
+            limits,
             ..sample
         })
     }
@@ -249,21 +273,32 @@ fn over_target(turns: &[Vec<Window>]) -> Option<[Vec<f64>; 2]> {
     Some(over)
 }
 
-/// The whole windows of each turn, of operations by when they began. A turn ends when the next one begins, or when users were
-/// stopped.
-fn windows(starts: &[Instant], stopped: Instant, turn: usize, log: &[Ended]) -> Vec<Vec<Window>> {
+/// From when until when the whole windows of each turn are. A turn ends when the next one begins, or when users were stopped.
+fn spans(starts: &[Instant], stopped: Instant, race: Race) -> Vec<Vec<Range<Instant>>> {
     let of_turn = |(number, start): (usize, &Instant)| {
-        let next = starts.get(number + 1).copied();
+        let (next, turn) = (starts.get(number + 1).copied(), race.windows(number));
         let whole = (0..turn).filter(|window| *start + WINDOW * (*window as u32 + 1) <= stopped);
-        let window = |at: usize| {
+        let span = |at: usize| {
             let from = *start + WINDOW * at as u32;
             // The operations of the last window may begin a moment after its end, until the next turn.
-            let to = next.filter(|_| at + 1 == turn).unwrap_or(from + WINDOW);
-            Window::of(log.iter().filter(|ended| (from..to).contains(&ended.began)))
+            from..next.filter(|_| at + 1 == turn).unwrap_or(from + WINDOW)
         };
-        whole.map(window).collect()
+        whole.map(span).collect()
     };
     starts.iter().enumerate().map(of_turn).collect()
+}
+
+/// The windows, of operations by when they began.
+fn windows(spans: &[Vec<Range<Instant>>], log: &[Ended]) -> Vec<Vec<Window>> {
+    let window = |span: &Range<Instant>| Window::of(log.iter().filter(|ended| span.contains(&ended.began)));
+    spans.iter().map(|turn| turn.iter().map(window).collect()).collect()
+}
+
+/// What was said last in each of them.
+fn limits(spans: &[Vec<Range<Instant>>], said: &[(Instant, RepairLimit)]) -> Vec<Option<RepairLimit>> {
+    let last =
+        |span: &Range<Instant>| said.iter().rev().find(|(at, _)| span.contains(at)).map(|(_, limit)| *limit);
+    spans.iter().flatten().map(last).collect()
 }
 
 /// The part of the windows that were over the target; `None` if the repair ended before its first whole one.
@@ -335,6 +370,19 @@ async fn gate(client: Client, part: f64, closed: NonZeroU64, stop: CancellationT
     }
 }
 
+/// Asks for the limit of repairs until somebody stops it.
+async fn watch(client: Client, stop: CancellationToken) -> Vec<(Instant, RepairLimit)> {
+    let mut said = Vec::new();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = stop.cancelled() => return said,
+        }
+        let limit = client.job_list().await.ok().and_then(|list| list.repair_limit);
+        said.extend(limit.map(|limit| (Instant::now(), limit)));
+    }
+}
+
 /// Puts back the defaults.
 async fn unset(client: &Client) -> Result<()> {
     let defaults = Settings::default();
@@ -349,15 +397,16 @@ struct Users {
     clients: Vec<Client>,
     stop: CancellationToken,
     score: Arc<Score>,
-    turn: usize,
+    race: Race,
     /// Ends with the times at which turns began.
     playing: JoinHandle<Result<Vec<Instant>>>,
+    watching: JoinHandle<Vec<(Instant, RepairLimit)>>,
     _stopped: DropGuard,
 }
 
 impl Users {
     /// Writes the values that are not there yet, and begins.
-    async fn start(site: &Site, turn: usize) -> Result<Self> {
+    async fn start(site: &Site, race: Race) -> Result<Self> {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             clients.push(site.lab.client().await?);
@@ -372,8 +421,9 @@ impl Users {
         let (counted, until) = (score.clone(), stop.clone());
         let playing = tokio::spawn(async move {
             let mut starts = Vec::new();
-            for (number, player) in (1..).zip(players.iter().cycle()) {
-                let leg = Leg { work: work(number)?, span: Some(turn as u32 * WINDOW) };
+            for (number, player) in players.iter().cycle().enumerate() {
+                let span = race.windows(number) as u32 * WINDOW;
+                let leg = Leg { work: work(number as u64 + 1)?, span: Some(span) };
                 starts.push(Instant::now());
                 player.run(vec![leg], &counted, &until).await?;
                 if until.is_cancelled() {
@@ -382,27 +432,31 @@ impl Users {
             }
             Ok(starts)
         });
+        let watching = tokio::spawn(watch(site.client.clone(), stop.clone()));
         let _stopped = stop.clone().drop_guard();
-        Ok(Self { clients, stop, score, turn, playing, _stopped })
+        Ok(Self { clients, stop, score, race, playing, watching, _stopped })
     }
 
-    /// Ends them; returns what they measured, window by window of each turn.
-    async fn end(self) -> Result<Vec<Vec<Window>>> {
+    /// Ends them; returns what they measured, window by window of each turn, and what the limit of repairs was in each window.
+    async fn end(self) -> Result<(Vec<Vec<Window>>, Vec<Option<RepairLimit>>)> {
         let stopped = Instant::now();
         self.stop.cancel();
         let crashed =
             |error: tokio::task::JoinError| ExperimentError::io("users")(std::io::Error::other(error));
         let starts = self.playing.await.map_err(crashed)??;
-        let windows = windows(&starts, stopped, self.turn, &self.score.take_log());
+        let said = self.watching.await.map_err(crashed)?;
+        let spans = spans(&starts, stopped, self.race);
         for client in &self.clients {
             client.close().await;
         }
-        Ok(windows)
+        Ok((windows(&spans, &self.score.take_log()), limits(&spans, &said)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kintsu_wire::message::WhyLimit;
+
     use super::*;
 
     #[test]
@@ -434,7 +488,10 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let ended =
             |began_ms, took_ms| Ended { began: at(began_ms), took: Duration::from_millis(took_ms), bytes: 1 };
-        // Two windows in a turn; the first turn ends late, with its last operation.
+        // Two windows in a turn without a repair, three in later ones; the first turn ends late, with its last operation.
+        let race = Race { policy: Policy::Free, stripes: 1, alone: 2, turn: 3 };
+        let windows =
+            |starts: &[Instant], stopped, log: &[Ended]| windows(&spans(starts, stopped, race), log);
         let log = [
             ended(0, 10),
             ended(4999, 3000),
@@ -443,12 +500,37 @@ mod tests {
             ended(10_500, 40),
             ended(21_000, 50),
         ];
-        let all = windows(&[at(0), at(10_400)], at(20_400), 2, &log);
+        let all = windows(&[at(0), at(10_400)], at(20_400), &log);
         let counts: Vec<Vec<u64>> =
             all.iter().map(|turn| turn.iter().map(|window| window.operations).collect()).collect();
         assert_eq!(counts, [vec![2, 2], vec![1, 0]]);
         assert!((all[0][0].p99_ms - 3000.0).abs() < 5.0);
         // What is not a whole window does not count.
-        assert_eq!(windows(&[at(0), at(10_400)], at(20_399), 2, &log)[1].len(), 1);
+        assert_eq!(windows(&[at(0), at(10_400)], at(20_399), &log)[1].len(), 1);
+        let lengths = spans(&[at(0), at(10_000), at(20_000)], at(99_000), race);
+        assert_eq!(lengths.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_limit_of_a_window_is_what_was_said_last_in_it() {
+        let start = Instant::now();
+        let said = |seconds: u64, sent| {
+            let limit = RepairLimit {
+                rate: None,
+                why: WhyLimit::Free,
+                sent,
+                p99_us: None,
+                usual_us: None,
+                target_us: None,
+            };
+            (start + Duration::from_secs(seconds), limit)
+        };
+        let race = Race { policy: Policy::Free, stripes: 1, alone: 3, turn: 3 };
+        let spans = spans(&[start], start + 3 * WINDOW, race);
+        let limits = limits(&spans, &[said(1, 1), said(4, 2), said(12, 3)]);
+        assert_eq!(
+            limits.iter().map(|limit| limit.map(|limit| limit.sent)).collect::<Vec<_>>(),
+            [Some(2), None, Some(3)]
+        );
     }
 }
