@@ -102,7 +102,8 @@ async fn measure_all(
         eprintln!("kintsu: not measured: {}", missing.join(", "));
     }
     if let Some(page) = &args.page {
-        write_page(page, &reports)?;
+        let charts = page.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        write_page(page, &charts, &reports)?;
     }
     if json {
         output::json(&reports)?;
@@ -113,11 +114,10 @@ async fn measure_all(
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Puts the results into the page and the drawings beside it.
-fn write_page(page: &Path, reports: &[Report]) -> anyhow::Result<()> {
-    let name = page.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let charts = page.with_file_name(&name);
-    let text = splice(&read(page)?, reports, &name)?;
+/// Puts the results into the page, and the drawings into this folder beside it.
+fn write_page(page: &Path, folder: &str, reports: &[Report]) -> anyhow::Result<()> {
+    let text = splice(&read(page)?, reports, folder)?;
+    let charts = page.with_file_name(folder);
     std::fs::create_dir_all(&charts).with_context(|| format!("cannot make {}", charts.display()))?;
     for report in reports.iter().filter(|report| !report.rows.is_empty()) {
         let path = charts.join(format!("{}.svg", report.experiment));
@@ -208,8 +208,7 @@ pub(super) fn print(table: &Table) -> anyhow::Result<()> {
 /// `kintsu lab page`.
 pub fn page(args: &LabPage) -> anyhow::Result<ExitCode> {
     let reports = reports_in(&args.results)?;
-    let text = splice(&read(&args.page)?, &reports, &args.charts)?;
-    std::fs::write(&args.page, text).with_context(|| format!("cannot write {}", args.page.display()))?;
+    write_page(&args.page, &args.charts, &reports)?;
     output::line(summary(&reports).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
