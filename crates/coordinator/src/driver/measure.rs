@@ -13,8 +13,7 @@ use tokio::sync::watch;
 use super::run::{ReadyPlan, run_watched};
 use crate::cluster::Cluster;
 use crate::engine::probe::{
-    Links, MOST_MORE, MOST_TURNS, Places, Result as Carried, Round, conclude, confirm, for_all,
-    one_of_each_host, rounds, unsure,
+    Links, MOST_MORE, MOST_TURNS, Places, Round, conclude, confirm, for_all, one_of_each_host, rounds, unsure,
 };
 use crate::error::{CoordinatorError, Result};
 
@@ -70,7 +69,7 @@ pub async fn measure(cluster: &Arc<Cluster>) -> Result<()> {
 }
 
 /// What came through between the nodes of a round.
-async fn played(cluster: &Arc<Cluster>, round: Round) -> Vec<Carried> {
+async fn played(cluster: &Arc<Cluster>, round: Round) -> Vec<crate::engine::probe::Result> {
     let probes =
         round.into_iter().map(|(from, to)| async move { (from, to, probe_link(cluster, from, to).await) });
     join_all(probes).await

@@ -259,7 +259,7 @@ pub enum Value {
     /// In how many percent of the windows users' 99th percentile was above the target.
     Over(Point),
     /// A point's rate over the greatest median rate of the points of a series in whose median less than one percent of the windows
-    /// was above the target; nothing unless that is so at the point itself.
+    /// was above the target; 0 unless that is so at the point itself.
     RateOverHolding(Point, String),
     /// Users' 99th percentile while the repair went on, over the target.
     TailOverTarget(Point),
