@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::many::REPAIRS_ON_A_LINK;
+use kintsu_plan::many::{PHASE_SECONDS, REPAIRS_ON_A_LINK};
 use kintsu_wire::{ClusterId, Tls, TrustedNetwork};
 
 use crate::engine::space::Reserve;
@@ -66,6 +66,9 @@ pub struct Config {
     /// Stripes under repair that may always share a link; more do on a link that carries them soon. Why this is a count says
     /// `engine/repair/flight.rs`.
     pub repairs_per_link: u64,
+    /// What waits to be repaired is planned again at most once in this time, if links have changed (ChameleonEC, section
+    /// V-A: T_phase).
+    pub phase: Duration,
     /// When as many stripes of volumes are dirty, they are committed (CAU, section 5.1: u_s).
     pub most_dirty: usize,
     /// A stripe that has been dirty for this long is committed.
@@ -118,6 +121,7 @@ impl Config {
             parallel: 6,
             repairs: 384,
             repairs_per_link: REPAIRS_ON_A_LINK.into(),
+            phase: Duration::from_secs_f64(PHASE_SECONDS),
             most_dirty: 100,
             longest_dirty: Duration::from_secs(30),
             largest_log_bytes: 512 << 20,
@@ -153,6 +157,7 @@ impl std::fmt::Debug for Config {
             .field("grant", &self.grant)
             .field("parallel", &self.parallel)
             .field("repairs", &self.repairs)
+            .field("phase", &self.phase)
             .field("most_dirty", &self.most_dirty)
             .field("longest_dirty", &self.longest_dirty)
             .field("largest_log_bytes", &self.largest_log_bytes)

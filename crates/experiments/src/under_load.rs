@@ -73,6 +73,8 @@ pub struct Recovery {
     pub stripes: u64,
     /// Whether the coordinator is told the rates of the links. Otherwise it measures them, as it does by itself.
     pub told: bool,
+    /// The coordinator's phases; `None`: as long as they are by default.
+    pub phase: Option<Duration>,
     /// What users do meanwhile; `None`: nothing.
     pub load: Option<Load>,
     /// How long after the start of the repair many clients begin to read from one node that takes part.

@@ -160,7 +160,7 @@ fn times(only: Option<&str>) {
     let mut topology = cluster.topology.clone();
     topology.nodes.get_mut(&NodeId(3)).unwrap().usable = false;
     let (disks, blocks) = (Disks::default(), LostBlock::all(&stripes));
-    let scene = Scene { topology: &topology, disks: &disks, underway: &[] };
+    let scene = Scene { disks: &disks, ..Scene::of(&topology) };
     println!(
         "planning {} blocks over {} nodes, milliseconds: scheduled, proved",
         blocks.len(),

@@ -195,7 +195,7 @@ impl Planner<'_> {
     fn together(&mut self, stripes: &[DamagedStripe]) -> Result<Vec<(usize, Planned)>, SimError> {
         let stripes: Vec<DamagedStripe> = stripes.iter().map(|stripe| self.limited(stripe)).collect();
         let blocks = LostBlock::all(&stripes);
-        let scene = Scene { topology: self.topology, disks: &self.disks, underway: &[] };
+        let scene = Scene { disks: &self.disks, ..Scene::of(self.topology) };
         let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
         let number =
             |lost: &LostBlock<'_>| stripes.iter().position(|stripe| stripe.view.id == lost.stripe.view.id);
@@ -217,7 +217,7 @@ impl Planner<'_> {
 
     fn one_after_the_other(&mut self, stripes: &[DamagedStripe]) -> Result<Vec<(usize, Planned)>, SimError> {
         let blocks = LostBlock::all(stripes);
-        let scene = Scene { topology: &self.narrow, disks: &self.disks, underway: &[] };
+        let scene = Scene { disks: &self.disks, ..Scene::of(&self.narrow) };
         let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
         let number =
             |lost: &LostBlock<'_>| stripes.iter().position(|stripe| stripe.view.id == lost.stripe.view.id);
@@ -240,7 +240,7 @@ impl Planner<'_> {
             let of = |(at, block): &(usize, BlockIndex)| LostBlock { stripe: &stripes[*at], block: *block };
             let blocks: Vec<LostBlock<'_>> = left.iter().map(of).collect();
             let underway: Vec<(Link, u64)> = loads.iter().collect();
-            let scene = Scene { topology: self.topology, disks: &self.disks, underway: &underway };
+            let scene = Scene { disks: &self.disks, underway: &underway, ..Scene::of(self.topology) };
             let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
             for ((at, _), made) in left.iter().zip(made) {
                 all.push((*at, made?));

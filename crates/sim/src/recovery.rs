@@ -376,7 +376,7 @@ impl<'a> Planner<'a> {
         let mut waiting: Vec<DamagedStripe> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
         for topology in [&self.narrow, self.topology] {
             let (schedule, method) = (Schedule::Balanced, self.scheme.row().method);
-            let scene = Scene { topology, disks: &self.disks, underway: &[] };
+            let scene = Scene { disks: &self.disks, ..Scene::of(topology) };
             let mut assigned = self.recovery.window(schedule, method, &mut self.shares, &scene, &waiting);
             if !self.ends_together {
                 assigned.iter_mut().flatten().for_each(|assignment| assignment.rate = None);

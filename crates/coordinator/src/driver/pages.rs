@@ -117,6 +117,7 @@ pub async fn page(
             slow: &slow,
             whole,
             at_once,
+            phase_seconds: worker.config.phase.as_secs_f64(),
         };
         // Planning may take a while, so it works on a copy: other repairs go on meanwhile.
         let mut recovery = worker.recovery().clone();
@@ -161,6 +162,7 @@ pub async fn plan_again(
             slow: &slow,
             whole: false,
             at_once: (0, 0),
+            phase_seconds: worker.config.phase.as_secs_f64(),
         };
         let mut recovery = worker.recovery().clone();
         let (wants, assigned) = assign(&order, scene, &mut recovery, &mut Dealt::default(), due);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::{NodeId, StripeId};
-use kintsu_plan::many::{PHASE_SECONDS, Planned, Route};
+use kintsu_plan::many::{Planned, Route};
 use kintsu_plan::{Assignment, Stragglers};
 use kintsu_runtime::Observed;
 use tokio::sync::mpsc;
@@ -15,16 +15,20 @@ use crate::cluster::Cluster;
 use crate::engine::repair::{Attempt, Courses, Steer, StripeRepair};
 
 /// A repair that is postponed goes on after this many phases, even if its nodes are still busy.
-const PHASES: f64 = 3.0;
+const PHASES: u32 = 3;
 
 /// The repairs that are steered, and how they are told.
-#[derive(Default)]
 pub struct Steering {
     courses: Courses,
     wheels: HashMap<StripeId, mpsc::UnboundedSender<Steer>>,
 }
 
 impl Steering {
+    /// None; phases have this span.
+    pub fn new(span: Duration) -> Self {
+        Self { courses: Courses::new(span.as_secs_f64()), wheels: HashMap::new() }
+    }
+
     /// Whether a repair is steered.
     pub fn has(&self, stripe: StripeId) -> bool {
         self.wheels.contains_key(&stripe)
@@ -115,7 +119,7 @@ pub async fn follow(
             let freed = cluster.queue().reached(id, whole, whole);
             super::repair_jobs::act(cluster, freed);
             let woken = async { while Wheel::turned(wheel).await == Steer::Postpone {} };
-            let _ = tokio::time::timeout(Duration::from_secs_f64(PHASES * PHASE_SECONDS), woken).await;
+            let _ = tokio::time::timeout(PHASES * cluster.config.phase, woken).await;
             let taken = cluster.queue().reached(id, upto, whole);
             super::repair_jobs::act(cluster, taken);
         }

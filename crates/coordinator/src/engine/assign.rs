@@ -54,6 +54,8 @@ pub struct Scene<'a> {
     pub whole: bool,
     /// How many stripes may be repaired at once, and how many of them may always share a link.
     pub at_once: (usize, u64),
+    /// The span of ChameleonEC's phases, in seconds.
+    pub phase_seconds: f64,
 }
 
 /// Fills in which nodes take part in repairing each stripe, and sorts the stripes into the order in which
@@ -68,7 +70,8 @@ pub fn assign(
     let waiting: Vec<DamagedStripe> = due.iter().map(|due| due.waiting(scene.readable)).collect();
     dealt.losses.add(scene.topology, &waiting);
     let waiting: Vec<_> = waiting.into_iter().map(|waiting| without(scene.slow, waiting)).collect();
-    let idle = many::Scene { topology: scene.topology, disks: scene.disks, underway: scene.underway };
+    let Scene { topology, disks, underway, phase_seconds, .. } = scene;
+    let idle = many::Scene { topology, disks, underway, phase_seconds };
     let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, &idle, &waiting);
     let rates = &scene.topology.rates;
     // A stripe by itself goes where it would be received first.
@@ -154,7 +157,17 @@ mod tests {
     fn scene<'a>(topology: &'a Topology, readable: &'a BTreeSet<NodeId>) -> Scene<'a> {
         let (capacity, disks) = (&topology.rates, many::Scene::of(topology).disks);
         let at_once = (0, 0);
-        Scene { topology, disks, underway: &[], capacity, readable, slow: &[], whole: false, at_once }
+        Scene {
+            topology,
+            disks,
+            underway: &[],
+            capacity,
+            readable,
+            slow: &[],
+            whole: false,
+            at_once,
+            phase_seconds: 20.0,
+        }
     }
 
     /// Eight stripes on nine nodes, paced to end together.

@@ -60,7 +60,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Case
     topology.rates.down = topology.rates.up.clone();
     let stripes = damaged(options, &topology)?;
     let (disks, blocks) = (Disks::default(), LostBlock::all(&stripes));
-    let scene = Scene { topology: &topology, disks: &disks, underway: &[] };
+    let scene = Scene { disks: &disks, ..Scene::of(&topology) };
     // A run plans a thousand repairs, and `runs` is meant for single ones.
     let runs = (options.runs / BLOCKS).max(1);
     let mut cases = Vec::new();

@@ -113,7 +113,7 @@ pub fn lost(stripes: &[DamagedStripe]) -> Vec<LostBlock<'_>> {
 
 /// What a scheduler sees.
 pub fn scene<'a>(topology: &'a Topology, disks: &'a Disks, underway: &'a [(Link, u64)]) -> Scene<'a> {
-    Scene { topology, disks, underway }
+    Scene { disks, underway, ..Scene::of(topology) }
 }
 
 /// Planned repairs in progress.

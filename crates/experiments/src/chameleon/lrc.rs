@@ -28,7 +28,7 @@ fn benchmark(size: Size) -> Result<Experiment> {
             trace: Some(if size.quick { 400 } else { 700 }),
             ..load(&["rados"])
         };
-        let recovery = THIS.recovery(size, Some(load));
+        let recovery = Recovery { phase: None, ..THIS.recovery(size, Some(load)) };
         let alone = Recovery { method: None, ..recovery.clone() };
         let of = |series, recovery| Racer { series, ..THIS }.case(x, recovery).code(code);
         // A lab each, so that every code's objects have the same names.

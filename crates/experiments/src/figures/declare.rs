@@ -4,6 +4,7 @@
 //! Rates are those of the paper; here they are multiplied by [`Experiment::scale`].
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
@@ -306,6 +307,14 @@ impl Work {
     /// Whether nodes lose all their blocks, of whichever objects.
     pub(crate) fn loses_nodes(&self) -> bool {
         matches!(self, Self::Recover(_) | Self::GiveWay(_) | Self::UnderLoad(UnderLoad::Recover(_)))
+    }
+
+    /// The coordinator's phases, if they are to be other than usual.
+    pub(crate) fn phase(&self) -> Option<Duration> {
+        match self {
+            Self::UnderLoad(UnderLoad::Recover(recovery)) => recovery.phase,
+            _ => None,
+        }
     }
 
     /// Whether the coordinator need not measure the links.

@@ -76,7 +76,11 @@ impl Site {
     /// When the lab does not come up.
     pub async fn up(scene: &Scene, spec: &Spec) -> Result<Self> {
         let untold = scene.cases.iter().any(|case| !case.work.is_told());
-        let lab = Lab::up(spec, Options { measure: untold, ..Options::default() }).await?;
+        let phase = scene.cases.iter().find_map(|case| case.work.phase());
+        let phase = phase.map(|phase| ["--phase".into(), format!("{}ms", phase.as_millis()).into()]);
+        let coordinator_args = phase.into_iter().flatten().collect();
+        let options = Options { measure: untold, coordinator_args, ..Options::default() };
+        let lab = Lab::up(spec, options).await?;
         let client = lab.client().await?;
         let credentials = Credentials::token(lab.token());
         let credentials =

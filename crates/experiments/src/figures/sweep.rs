@@ -422,6 +422,7 @@ mod tests {
             nodes: 1,
             stripes: 4,
             told: true,
+            phase: None,
             load: None,
             straggler: None,
         };

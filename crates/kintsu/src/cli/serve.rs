@@ -69,6 +69,10 @@ pub struct MetadataArgs {
     /// known (a few seconds at full speed); nodes on loopback are never measured.
     #[arg(long)]
     pub no_measure: bool,
+    /// What waits to be repaired is planned again at most once in this time, if links have changed. It is also the length of
+    /// ChameleonEC's phases.
+    #[arg(long, default_value = "20s", value_parser = parse_duration, value_name = "TIME")]
+    pub phase: Duration,
     /// What volumes have logged is committed when as many stripes are dirty, of all volumes together.
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub dirty_stripes: u32,
@@ -90,6 +94,8 @@ impl MetadataArgs {
             quarantine_keep: self.quarantine_keep,
             scrub_every: self.scrub_every,
             reserve: self.reserve.unwrap_or_default(),
+            // A phase ends at a tick.
+            phase: self.phase.max(Duration::from_millis(100)),
             most_dirty: self.dirty_stripes as usize,
             metadata_copies: self.metadata_copies.into(),
             // A shorter time would mean one copy after the other, without a pause.

@@ -15,7 +15,7 @@ use super::scene::{History, LostBlock, Planned, Scene, by_method};
 use super::tunable::tree;
 use crate::{Method, PlanError};
 
-/// The span of a phase in seconds (section V-A).
+/// The paper's span of a phase, in seconds (section V-A).
 pub const PHASE_SECONDS: f64 = 20.0;
 
 /// A planned repair with its expectations.
@@ -147,7 +147,7 @@ pub(super) fn all(
     let mut desk = Desk::new(scene, blocks);
     let mut idle = scene.underway.iter().all(|(_, left)| *left == 0);
     while !waiting.is_empty() {
-        let phase = take(&mut desk, &waiting, PHASE_SECONDS, idle, &|_, _| BTreeMap::new());
+        let phase = take(&mut desk, &waiting, scene.phase_seconds, idle, &|_, _| BTreeMap::new());
         for Expected { planned, .. } in phase.repairs {
             let at = numbers.get(&(planned.stripe, planned.block)).copied();
             let planned = Planned { turn, ..planned };
@@ -159,7 +159,7 @@ pub(super) fn all(
             at.into_iter().for_each(|at| results[at] = Some(Err(error.clone())));
         }
         // If nothing could begin, everything ends first.
-        let span = if phase.left.len() < waiting.len() { PHASE_SECONDS } else { f64::INFINITY };
+        let span = if phase.left.len() < waiting.len() { scene.phase_seconds } else { f64::INFINITY };
         waiting = phase.left;
         desk.pass(span);
         idle = desk.load.iter().all(|load| *load == 0.0);

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 
+use super::chameleon::PHASE_SECONDS;
 use super::recovery::{Assignment, DamagedStripe};
 use crate::optimal::SharedTree;
 use crate::program::PAYLOAD;
@@ -31,13 +32,15 @@ pub struct Scene<'a> {
     /// The bytes that links and disks still have to carry for repairs that were planned before, each link once or more often.
     /// They count as load, so estimates do not start again from zero.
     pub underway: &'a [(Link, u64)],
+    /// The span of ChameleonEC's phases, in seconds.
+    pub phase_seconds: f64,
 }
 
 impl<'a> Scene<'a> {
-    /// These nodes, if nothing is known of their disks and nothing is under way.
+    /// These nodes, if nothing is known of their disks and nothing is under way; with the paper's phases.
     pub fn of(topology: &'a Topology) -> Self {
         static UNKNOWN: Disks = Disks { read: BTreeMap::new(), write: BTreeMap::new() };
-        Self { topology, disks: &UNKNOWN, underway: &[] }
+        Self { topology, disks: &UNKNOWN, underway: &[], phase_seconds: PHASE_SECONDS }
     }
 }
 

@@ -39,7 +39,7 @@ fn rated(rates: &[(f64, f64)]) -> Topology {
 }
 
 fn scene<'a>(topology: &'a Topology, disks: &'a Disks, underway: &'a [(Link, u64)]) -> Scene<'a> {
-    Scene { topology, disks, underway }
+    Scene { disks, underway, ..Scene::of(topology) }
 }
 
 /// The edges of a planned repair along one tree.

@@ -30,7 +30,7 @@ fn rated(mut topology: Topology, rates: [u64; 2], seed: u64) -> Topology {
 
 fn planned(name: &str, topology: &Topology, stripes: &[DamagedStripe]) -> Vec<Planned> {
     let disks = Disks::default();
-    let scene = Scene { topology, disks: &disks, underway: &[] };
+    let scene = Scene { disks: &disks, ..Scene::of(topology) };
     let made = scheduler(name).unwrap().plan(&scene, &mut History::default(), &LostBlock::all(stripes));
     made.into_iter().map(Result::unwrap).collect()
 }
@@ -146,7 +146,7 @@ fn the_requestor_of_one_repair_is_chosen_by_what_it_can_receive() {
     topology = without(topology, &[NodeId(2)]);
     let disks = Disks::default();
     let chosen = |topology: &Topology, underway: &[(Link, u64)]| {
-        let scene = Scene { topology, disks: &disks, underway };
+        let scene = Scene { disks: &disks, underway, ..Scene::of(topology) };
         let chosen = requestors(&scene, &stripe).unwrap();
         assert_eq!(chosen[0].0, stripe.lost[0]);
         chosen[0].1
@@ -207,7 +207,7 @@ fn auto(
     underway: &[(Link, u64)],
     stripes: &[DamagedStripe],
 ) -> Vec<Planned> {
-    let scene = Scene { topology, disks, underway };
+    let scene = Scene { disks, underway, ..Scene::of(topology) };
     let made = scheduler("auto").unwrap().plan(&scene, &mut History::default(), &LostBlock::all(stripes));
     made.into_iter().map(Result::unwrap).collect()
 }
@@ -358,7 +358,7 @@ proptest! {
         }
         let topology = without(topology, &dead);
         let disks = Disks::default();
-        let scene = Scene { topology: &topology, disks: &disks, underway: &[] };
+        let scene = Scene { disks: &disks, ..Scene::of(&topology) };
         let blocks = LostBlock::all(&stripes);
         let made = scheduler(name).unwrap().plan(&scene, &mut History::default(), &blocks);
         prop_assert_eq!(made.len(), blocks.len());

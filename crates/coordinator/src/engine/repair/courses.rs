@@ -12,13 +12,11 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::{NodeId, StripeId};
-use kintsu_plan::many::{
-    Disks, PHASE_SECONDS, Planned, Scene, Step, Underway, reschedule, shared_expectations,
-};
+use kintsu_plan::many::{Disks, Planned, Scene, Step, Underway, reschedule, shared_expectations};
 use kintsu_plan::{Rates, Topology};
 
-/// A transmission is late if it lags by this, in seconds,
-const LATE_SECONDS: f64 = 2.0;
+/// A transmission is late if it lags by this part of a phase
+const LATE_PHASES: f64 = 0.1;
 /// and by this part of its expected time.
 const LATE_PART: f64 = 0.25;
 /// How often one repair is re-scheduled, so that it ends.
@@ -36,9 +34,11 @@ pub enum Steer {
 }
 
 /// The repairs under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Courses {
     list: BTreeMap<StripeId, Course>,
+    /// The span of a phase, in seconds.
+    span: f64,
     /// What users leave of links, as known when the phase began.
     rates: Rates,
     phase: Option<f64>,
@@ -57,6 +57,11 @@ struct Course {
 }
 
 impl Courses {
+    /// None; phases have this span, in seconds.
+    pub fn new(span: f64) -> Self {
+        Self { list: BTreeMap::new(), span, rates: Rates::default(), phase: None }
+    }
+
     /// An attempt begins at byte `start`; it may go on with an earlier one.
     pub fn begin(&mut self, planned: Planned, start: u64, now: f64) {
         let steps = self.list.get(&planned.stripe).map_or(0, |course| course.steps);
@@ -88,16 +93,16 @@ impl Courses {
 
     /// Time has passed: what is to be done, and with which stripes. `topology` and `disks` have the rates that are idle now.
     pub fn steps(&mut self, topology: &Topology, disks: &Disks, now: f64) -> Vec<(StripeId, Steer)> {
-        if self.phase.is_none_or(|begun| now - begun > PHASE_SECONDS) {
+        if self.phase.is_none_or(|begun| now - begun > self.span) {
             (self.phase, self.rates) = (Some(now), topology.rates.clone());
         }
         self.expect(topology, now);
-        let scene = Scene { topology, disks, underway: &[] };
+        let scene = Scene { disks, ..Scene::of(topology) };
         let open: Vec<StripeId> =
             self.list.iter().filter(|(_, course)| course.is_open()).map(|(stripe, _)| *stripe).collect();
         let underway: Vec<Underway> = open.iter().map(|stripe| self.list[stripe].underway.clone()).collect();
         let mut steers = Vec::new();
-        for step in reschedule(&scene, &underway, now, LATE_SECONDS) {
+        for step in reschedule(&scene, &underway, now, LATE_PHASES * self.span) {
             let (number, steer) = match step {
                 Step::Postpone(number) => (number, Steer::Postpone),
                 Step::Wake { repair, .. } => (repair, Steer::Wake),
@@ -223,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_repair_that_goes_as_expected_is_left_alone() {
-        let mut courses = Courses::default();
+        let mut courses = Courses::new(20.0);
         // The requestor receives two blocks in 20 seconds.
         courses.begin(planned(1, [1, 2, 3], 9), 0, 0.0);
         assert_eq!(run(&mut courses, &[1], 1, |_, _| 25), None);
@@ -235,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_a_slow_node_sends_to_a_helper_goes_to_the_requestor_long_before_it_should_have_ended() {
-        let mut courses = Courses::default();
+        let mut courses = Courses::new(20.0);
         courses.begin(planned(1, [1, 2, 3], 9), 0, 0.0);
         let (now, steers) = run(&mut courses, &[1], 1, |_, node| if node == 3 { 25 } else { 3 }).unwrap();
         assert!((7.0..10.0).contains(&now), "{now}");
@@ -248,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_repair_whose_slow_node_sends_to_the_requestor_waits_until_others_are_done_and_not_for_ever() {
-        let mut courses = Courses::default();
+        let mut courses = Courses::new(20.0);
         courses.begin(planned(1, [1, 2, 3], 9), 0, 0.0);
         courses.begin(planned(2, [1, 2, 4], 8), 0, 0.0);
         let slow = |stripe, node| if (stripe, node) == (1, 3) { 1 } else { 25 };

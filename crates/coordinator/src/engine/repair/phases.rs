@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use kintsu_plan::many::PHASE_SECONDS;
 use kintsu_plan::traffic::Link;
 
 /// A link has changed if its rate is this many times as high as before, or as low.
@@ -14,17 +13,23 @@ const CHANGED: f64 = 1.25;
 type Idle = BTreeMap<Link, NonZeroU64>;
 
 /// The phase under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Phases {
+    span_ms: u64,
     begun_ms: u64,
     idle: Idle,
 }
 
 impl Phases {
+    /// Phases of this span, in milliseconds.
+    pub fn new(span_ms: u64) -> Self {
+        Self { span_ms, begun_ms: 0, idle: Idle::new() }
+    }
+
     /// Time has passed, and these rates are idle now: whether to plan again. A new phase begins then, and when nothing
     /// waits.
     pub fn tick(&mut self, now_ms: u64, idle: Idle, waiting: bool) -> bool {
-        let over = now_ms.saturating_sub(self.begun_ms) as f64 >= PHASE_SECONDS * 1000.0;
+        let over = now_ms.saturating_sub(self.begun_ms) >= self.span_ms;
         if waiting && !over {
             return false;
         }
@@ -70,7 +75,7 @@ mod tests {
             rates.up.insert(NodeId(1), NonZeroU64::new(one).unwrap());
             rates.known().collect::<Idle>()
         };
-        let mut phases = Phases::default();
+        let mut phases = Phases::new(20_000);
         assert!(!phases.tick(1000, rates(100), false));
         assert!(!phases.tick(21_000, rates(90), true), "hardly");
         assert!(!phases.tick(40_000, rates(10), true), "the phase goes on");

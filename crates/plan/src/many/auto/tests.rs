@@ -120,7 +120,7 @@ fn one_link_with_much_under_way_and_one_slow_disk_do_not_hide_the_others() {
     let disks = Disks { read: slow(3), write: slow(4) };
     let underway = [Link::NodeUp(NodeId(1)), Link::NodeDown(NodeId(2)), Link::DiskWrite(NodeId(4))];
     let underway = underway.map(|link| (link, 1_u64 << 50));
-    let scene = Scene { topology: &topology, disks: &disks, underway: &underway };
+    let scene = Scene { disks: &disks, underway: &underway, ..Scene::of(&topology) };
     let (mut desk, _, drafts) = drafted(&scene, &blocks, true);
     let floor = floor_of(&desk, &drafts);
     assert!(floor.links < 1.5 * usual && floor.all == floor.links, "{floor:?} {usual}");
