@@ -68,6 +68,29 @@ fn the_busiest_downlink_has_less_to_do_by_schedule_than_by_index() {
     }
 }
 
+/// Lost blocks of this code need five or ten blocks. Nodes differ in what they keep, which decides between those that suit a block alike.
+#[test]
+fn requestors_of_stars_are_balanced_by_what_is_sent_to_them() {
+    let mut topology = topology(1, 20);
+    for (id, node) in &mut topology.nodes {
+        node.used_bytes = u64::from(id.0 * 7 % 5);
+    }
+    let stripes = waiting("azure-lrc:n=14,k=10,r=5", &topology, 64, &[DEAD]);
+    let topology = without(topology, &[DEAD]);
+    let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
+    let scene = Scene::of(&topology);
+    let all = recovery.window(Schedule::Balanced, Method::Conventional, &mut shares, &scene, &stripes);
+    let mut received: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for assignment in all.iter().flatten() {
+        for node in assignment.requestors.values() {
+            *received.entry(*node).or_default() += assignment.helpers.len() as u64;
+        }
+    }
+    let mean = received.values().sum::<u64>() as f64 / received.len() as f64;
+    let most = *received.values().max().unwrap() as f64;
+    assert!(most <= mean + 5.0, "{most} at most, {mean} on average: {received:?}");
+}
+
 #[test]
 fn by_index_takes_the_smallest_indices() {
     let topology = topology(1, 16);

@@ -1,7 +1,8 @@
 //! Assigns helpers and requestors to many stripes together, before any of the repairs runs.
 //!
-//! Requestors are spread by count over the whole recovery: the allowed node with the fewest blocks so far gets the
-//! next one. Helpers are chosen by the [`Schedule`]. The least recently used nodes are not always the least
+//! Requestors are spread over the whole recovery: the allowed node that has received least so far gets the next block. By the
+//! balanced [`Schedule`] all blocks that are sent to it count, which are five for one lost block and ten for another of some LRCs; by
+//! the others each block that it gets counts once. Helpers are chosen by the [`Schedule`]. The least recently used nodes are not always the least
 //! loaded: a stripe on 13 of 15 nodes leaves three of them out, whenever they were last used. Counting blocks is
 //! better. Further passes over the window, once the needs of all its stripes are known, even out the rest.
 //!
@@ -87,24 +88,25 @@ impl Assignment {
 /// The work assigned to each node in one recovery, in blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shares {
-    requested: BTreeMap<NodeId, u64>,
+    /// What it receives as a requestor.
+    received: BTreeMap<NodeId, u64>,
     helped: BTreeMap<NodeId, u64>,
 }
 
 impl Shares {
-    fn give(&mut self, assignment: &Assignment) {
-        assignment.requestors.values().for_each(|node| *self.requested.entry(*node).or_default() += 1);
-        self.help(&assignment.helpers);
+    /// `received` blocks are sent to each requestor.
+    fn give(&mut self, assignment: &Assignment, received: u64) {
+        assignment.requestors.values().for_each(|node| *self.received.entry(*node).or_default() += received);
+        assignment.helpers.iter().for_each(|node| *self.helped.entry(*node).or_default() += 1);
     }
 
-    fn help(&mut self, helpers: &BTreeSet<NodeId>) {
-        helpers.iter().for_each(|node| *self.helped.entry(*node).or_default() += 1);
-    }
-
-    fn relieve(&mut self, helpers: &BTreeSet<NodeId>) {
-        for node in helpers {
-            self.helped.entry(*node).and_modify(|count| *count -= 1);
-        }
+    /// Takes back what was given.
+    fn relieve(&mut self, assignment: &Assignment, received: u64) {
+        let take = |of: &mut BTreeMap<NodeId, u64>, node, less| {
+            of.entry(node).and_modify(|count: &mut u64| *count = count.saturating_sub(less));
+        };
+        assignment.requestors.values().for_each(|node| take(&mut self.received, *node, received));
+        assignment.helpers.iter().for_each(|node| take(&mut self.helped, *node, 1));
     }
 }
 
@@ -134,7 +136,7 @@ impl Recovery {
         let fastest = rates.map(|rate| rate.get()).max().unwrap_or(1);
         let rules = Rules { schedule, method, scene: *scene, fastest };
         let planned = together(&rules, window);
-        planned.iter().flatten().for_each(|assignment| shares.give(assignment));
+        planned.iter().flatten().for_each(|assignment| shares.give(assignment, rules.received(assignment)));
         let mut assigned: Vec<_> = window
             .iter()
             .zip(planned)
@@ -144,7 +146,7 @@ impl Recovery {
                     Some(assignment) => assignment,
                     None => {
                         let assignment = self.first(&rules, shares, waiting, turn)?;
-                        shares.give(&assignment);
+                        shares.give(&assignment, rules.received(&assignment));
                         assignment
                     }
                 };
@@ -169,8 +171,7 @@ impl Recovery {
         waiting: &DamagedStripe,
         turn: usize,
     ) -> Result<Assignment, PlanError> {
-        let chosen = rules.requestors(waiting, shares)?;
-        let requestors = waiting.lost.iter().copied().zip(chosen).collect();
+        let requestors = rules.requestors(waiting, shares, 1)?;
         let stripe = waiting.view.id;
         let mut assignment = Assignment {
             stripe,
@@ -183,10 +184,16 @@ impl Recovery {
             rate: None,
         };
         assignment.helpers = self.helpers(rules, shares, waiting, &assignment)?;
+        // How much is sent to requestors is known only now.
+        let received = rules.received(&assignment);
+        if received > 1 {
+            assignment.requestors = rules.requestors(waiting, shares, received)?;
+        }
         Ok(assignment)
     }
 
-    /// Lets each stripe choose its helpers again, now that the needs of the later stripes are known.
+    /// Lets each stripe choose its helpers again, and its requestors where they receive different amounts, now that the needs of the
+    /// later stripes are known.
     fn revise(
         &self,
         rules: &Rules<'_>,
@@ -199,11 +206,17 @@ impl Recovery {
             else {
                 continue;
             };
-            shares.relieve(&assignment.helpers);
+            let received = rules.received(assignment);
+            shares.relieve(assignment, received);
+            if received > 1
+                && let Ok(requestors) = rules.requestors(waiting, shares, received)
+            {
+                assignment.requestors = requestors;
+            }
             if let Ok(helpers) = self.helpers(rules, shares, waiting, assignment) {
                 assignment.helpers = helpers;
             }
-            shares.help(&assignment.helpers);
+            shares.give(assignment, rules.received(assignment));
         }
     }
 
@@ -234,27 +247,40 @@ impl Recovery {
 }
 
 impl Rules<'_> {
-    /// The nodes with the fewest blocks so far relative to the rates of their downlinks, one for each lost block.
-    fn requestors(&self, waiting: &DamagedStripe, shares: &Shares) -> Result<Vec<NodeId>, PlanError> {
+    /// Blocks that are sent to each requestor.
+    fn received(&self, assignment: &Assignment) -> u64 {
+        let star = self.schedule == Schedule::Balanced && !self.method.row().helpers_receive;
+        if star && !assignment.has_trees() { assignment.helpers.len().max(1) as u64 } else { 1 }
+    }
+
+    /// The nodes that have received least so far relative to the rates of their downlinks, one for each lost block. It would receive
+    /// this many blocks more.
+    fn requestors(
+        &self,
+        waiting: &DamagedStripe,
+        shares: &Shares,
+        received: u64,
+    ) -> Result<BTreeMap<BlockIndex, NodeId>, PlanError> {
         let mut topology = Cow::Borrowed(self.scene.topology);
         for node in &waiting.barred {
             topology.to_mut().nodes.entry(*node).and_modify(|known| known.usable = false);
         }
         let mut rank = |node| {
-            let count = last(&shares.requested, node);
+            let before = last(&shares.received, node);
             let down =
                 self.scene.topology.rates.down.get(&node).filter(|_| self.schedule == Schedule::Balanced);
-            self.time(count + 1, down.map(|rate| rate.get()))
+            self.time(before + received, down.map(|rate| rate.get()))
         };
-        place_lost(&waiting.view, &topology, &waiting.lost, &mut rank)
+        let chosen = place_lost(&waiting.view, &topology, &waiting.lost, &mut rank)?;
+        Ok(waiting.lost.iter().copied().zip(chosen).collect())
     }
 
     /// When a node would finish its work if it helped with one block more. A helper on a path receives and sends
     /// one block; a requestor receives one.
     fn finish(&self, shares: &Shares, node: NodeId) -> u64 {
         let rates = &self.scene.topology.rates;
-        let (helped, requested) = (last(&shares.helped, node) + 1, last(&shares.requested, node));
-        let fetches = if self.method.row().helpers_receive { helped + requested } else { 1 };
+        let (helped, received) = (last(&shares.helped, node) + 1, last(&shares.received, node));
+        let fetches = if self.method.row().helpers_receive { helped + received } else { 1 };
         let up = self.time(helped, rates.up.get(&node).map(|rate| rate.get()));
         let down = self.time(fetches, rates.down.get(&node).map(|rate| rate.get()));
         up.max(down)
