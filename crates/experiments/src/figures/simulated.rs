@@ -39,7 +39,7 @@ const NODE_SECONDS: f64 = 0.000_65;
 
 /// What nodes handle of blocks that are sent on whole, in bytes a second: each is read, checked, combined and copied while
 /// no link of its path moves anything. These add up too.
-const WHOLE_BYTES_A_SECOND: f64 = 1.23e9;
+const WHOLE_BYTES_A_SECOND: f64 = 2e9;
 
 /// The overheads of slices in a lab.
 pub fn overheads() -> Overheads {
