@@ -8,7 +8,7 @@
 //!
 //! In order of reading: `declare` (what an experiment consists of), `catalog` (the experiments), `engine`, `site`
 //! (a lab with objects), `sweep` (the best settings of baselines), `single`, `recovery`, `client_work`, `disturbed` (the kinds of work), `simulated` (the
-//! simulator's results for `single` and `recovery`), `report`, `table`, `summary`, `page`.
+//! simulator's results for `single` and `recovery`), `report`, `verdict`, `table`, `summary`, `page`.
 //!
 //! Invariants: a sample counts only if it ended with the right bytes; no sample is dropped; the report contains
 //! the scale and the load of the processors.
@@ -30,6 +30,7 @@ mod spread;
 mod summary;
 mod sweep;
 mod table;
+mod verdict;
 
 pub use catalog::{Entry as Listed, Kind, Size, catalog, find};
 pub use chart::{bar_chart, chart};
