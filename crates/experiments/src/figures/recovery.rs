@@ -40,7 +40,12 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
         Requestors::Count(count) => Requestors::Nodes(some(site, victim, count as usize).await?),
         ref others => others.clone(),
     };
-    let damage = Damage::of(site, object, recover.stripes, &[victim]).await?;
+    let mut damage = Damage::of(site, object, recover.stripes, &[victim]).await?;
+    for node in site.client.nodes().await?.nodes {
+        // Of nodes that suit a block alike the emptiest gets it.
+        let bytes = node.usage.map_or(0, |usage| usage.bytes);
+        damage.topology.nodes.entry(node.id).and_modify(|known| known.used_bytes = bytes);
+    }
     let topology = damage.topology(&requestors, site.lab.spec().await.rates());
     let one = recover.schedule.single_requestor();
     let bound_seconds = if one { 0.0 } else { damage.least_seconds(&topology) };

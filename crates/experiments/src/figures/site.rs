@@ -171,14 +171,17 @@ impl Site {
 
     /// The name of an object that is laid out as a new one, to be recovered. A node that was wiped gets few of its blocks back, so after
     /// some recoveries all stripes would be on the same nodes, and only the others could get blocks. `told` says whether the
-    /// coordinator is told the rates of links. Then the object is written over links without limits, and the coordinator starts anew, so
-    /// that it takes that for nothing that users do. Otherwise it would take what it saw for what links carry, so they keep their limits.
+    /// coordinator is told the rates of links. Then an object is written again over links without limits; and the coordinator starts anew, so
+    /// that it takes no write for what users do. Otherwise it would take what it saw for what links carry, so they keep their limits.
     ///
     /// # Errors
     /// When it cannot be stored.
     pub async fn laid_out(&mut self, wanted: &Wanted, told: bool) -> Result<String> {
         let name = self.object(wanted).await?;
         if self.worn.insert(name.clone()) {
+            if told {
+                self.forget().await?;
+            }
             return Ok(name);
         }
         self.client.remove(&name).await?;
