@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kintsu_client::Client;
-use kintsu_coordinator::SMOOTHED_MS;
+use kintsu_coordinator::smoothed_ms;
 use kintsu_dag::NodeId;
 use kintsu_lab::Traffic;
+use kintsu_plan::many::PHASE_SECONDS;
 use kintsu_plan::{Method, Rates, Schedule};
 use kintsu_wire::message::{JobReport, NodeAction, NodeLoad, Repair, RepairTarget, Requestors};
 use tokio::task::JoinHandle;
@@ -28,9 +29,6 @@ use crate::figures::{Case, Sample};
 use crate::jobs::finish;
 use crate::workload::{Leg, Played, Player, Scale, Score, Work, workload};
 
-/// How long users work before a repair begins. The coordinator smooths what it sees of them, and knows by then all but a
-/// twentieth of it.
-const WARM: Duration = Duration::from_millis(3 * SMOOTHED_MS as u64);
 /// How often several workloads are repeated, so that they outlast the slowest repair.
 const ROUNDS: usize = 16;
 /// Connections of users, as the paper has four instances.
@@ -55,6 +53,8 @@ pub enum UnderLoad {
         load: Load,
         /// Stripes of the object.
         stripes: u64,
+        /// The coordinator's phases; `None`: as long as they are by default.
+        phase: Option<Duration>,
     },
 }
 
@@ -140,6 +140,13 @@ impl UnderLoad {
         }
     }
 
+    /// The coordinator's phases, if they are to be other than usual.
+    pub(crate) fn phase(&self) -> Option<Duration> {
+        match self {
+            Self::Recover(Recovery { phase, .. }) | Self::Read { phase, .. } => *phase,
+        }
+    }
+
     /// Whether the coordinator is told the rates of the links. Otherwise it measures them, as it does by itself.
     pub(crate) fn told(&self) -> bool {
         match self {
@@ -205,7 +212,7 @@ impl Recovery {
             let users =
                 users.ok_or_else(|| ExperimentError::invalid("a case", "a repair or users", "none"))?;
             if !users.is_trace {
-                tokio::time::sleep(WARM).await;
+                tokio::time::sleep(warm(case)).await;
             }
             let played = users.end().await?;
             let sample = meter.stop(site, played.seconds).await?;
@@ -374,7 +381,7 @@ impl Users {
             legs.push(Leg { work, span: load.span });
         }
         let prelude = match load.parts.first().filter(|_| load.trace.is_some()) {
-            Some(part) => Some(Leg { work: load.endless(part)?, span: Some(WARM) }),
+            Some(part) => Some(Leg { work: load.endless(part)?, span: Some(warm(case)) }),
             None => None,
         };
         let (score, stop) = (Arc::new(Score::default()), CancellationToken::new());
@@ -387,7 +394,7 @@ impl Users {
         });
         let _stopped = stop.clone().drop_guard();
         let users = Self { clients, score, stop, is_trace: load.trace.is_some(), running, _stopped };
-        tokio::time::sleep(WARM).await;
+        tokio::time::sleep(warm(case)).await;
         if !users.is_trace {
             users.score.restart();
         }
@@ -409,6 +416,13 @@ impl Users {
         }
         Ok(played)
     }
+}
+
+/// How long users of a case work before a repair begins. The coordinator smooths what it sees of them, and knows by then all but a
+/// twentieth of it.
+fn warm(case: &Case) -> Duration {
+    let phase = case.work.phase().map_or(PHASE_SECONDS, |phase| phase.as_secs_f64());
+    3 * Duration::from_millis(smoothed_ms(1000.0 * phase) as u64)
 }
 
 fn ended(done: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {

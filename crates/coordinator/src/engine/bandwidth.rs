@@ -26,7 +26,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::Rates;
-use kintsu_plan::many::Disks;
+use kintsu_plan::many::{Disks, PHASE_SECONDS};
 use kintsu_wire::message::{Counters, KnownLink, KnownRates, LinkEnd, RateSource, Way};
 
 mod shared;
@@ -36,8 +36,10 @@ pub use shared::Place;
 
 /// Counters that were read at shorter intervals say little.
 const LEAST_INTERVAL_MS: u64 = 400;
-/// The time over which the foreground is smoothed: after three times as long, all but a twentieth of what users do now is seen.
-pub const SMOOTHED_MS: f64 = 3000.0;
+/// The foreground is smoothed over this part of a phase, so that its plan knows of the last moments,
+const SMOOTHED_PHASES: f64 = 0.15;
+/// but at least over the time in which agents tell of it once, in milliseconds.
+const LEAST_SMOOTHED_MS: f64 = 1000.0;
 /// By [`Way`]: whether an agent counts bytes when it hands them to a buffer, so before they are carried.
 const COUNTED_FIRST: [bool; 4] = [true, false, false, true];
 /// The time in which buffers are emptied. What is still missing then was no more than a wrong estimate of the headers.
@@ -63,9 +65,17 @@ const NOISE: u64 = 16;
 type Flows = [f64; 4];
 const WAYS: [Way; 4] = [Way::Up, Way::Down, Way::Read, Way::Write];
 
+/// The time over which the foreground is smoothed where phases have this span: after three times as long, all but a twentieth of what
+/// users do now is seen. In milliseconds.
+pub fn smoothed_ms(phase_ms: f64) -> f64 {
+    (phase_ms * SMOOTHED_PHASES).max(LEAST_SMOOTHED_MS)
+}
+
 /// What is known of all links.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Bandwidth {
+    /// The time over which the foreground is smoothed.
+    smoothed_ms: f64,
     nodes: BTreeMap<NodeId, NodeLinks>,
     racks: BTreeMap<RackId, Measured>,
     background: Background,
@@ -98,7 +108,23 @@ struct NodeLinks {
     disturbed: bool,
 }
 
+impl Default for Bandwidth {
+    fn default() -> Self {
+        Self::new(PHASE_SECONDS * 1000.0)
+    }
+}
+
 impl Bandwidth {
+    /// Nothing is known; phases have this span, in milliseconds.
+    pub fn new(phase_ms: f64) -> Self {
+        Self {
+            smoothed_ms: smoothed_ms(phase_ms),
+            nodes: BTreeMap::new(),
+            racks: BTreeMap::new(),
+            background: Background::default(),
+        }
+    }
+
     /// A heartbeat has told the counters of a node, at this time of the coordinator.
     pub fn heard(&mut self, node: NodeId, counters: Counters, now_ms: u64) {
         let links = self.nodes.entry(node).or_default();
@@ -115,7 +141,12 @@ impl Bandwidth {
         let all = self.background.all(node, now_ms);
         let before = std::mem::replace(&mut links.background, all);
         if took_ms > 0 {
-            links.carried(&last, &counters, std::array::from_fn(|way| (all[way] - before[way]).max(0.0)));
+            links.carried(
+                self.smoothed_ms,
+                &last,
+                &counters,
+                std::array::from_fn(|way| (all[way] - before[way]).max(0.0)),
+            );
         }
     }
 
@@ -311,10 +342,10 @@ impl Bandwidth {
 impl NodeLinks {
     /// What interface and disk carried between two heartbeats, of which `background` bytes were background work of all agents
     /// that share them.
-    fn carried(&mut self, last: &Counters, counters: &Counters, background: Flows) {
+    fn carried(&mut self, smoothed_ms: f64, last: &Counters, counters: &Counters, background: Flows) {
         let took_ms = counters.at_ms.saturating_sub(last.at_ms);
         let (all, all_before) = (total(counters), total(last));
-        let weight = 1.0 - (-(took_ms as f64) / SMOOTHED_MS).exp();
+        let weight = 1.0 - (-(took_ms as f64) / smoothed_ms).exp();
         let kept = (-(took_ms as f64) / BUFFERED_MS).exp();
         for way in 0..WAYS.len() {
             let (Some(now), Some(before)) = (all[way], all_before[way]) else {

@@ -312,7 +312,7 @@ impl Work {
     /// The coordinator's phases, if they are to be other than usual.
     pub(crate) fn phase(&self) -> Option<Duration> {
         match self {
-            Self::UnderLoad(UnderLoad::Recover(recovery)) => recovery.phase,
+            Self::UnderLoad(work) => work.phase(),
             _ => None,
         }
     }
