@@ -38,9 +38,9 @@ type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// How often a run reports if it is the only one, even without progress: its conductor takes silence as the loss of this
 /// node. With r runs on this node each reports every r intervals, but at least every [`MOST_INTERVALS`].
-const REPORT_EVERY: Duration = Duration::from_millis(50);
+const REPORT_EVERY: Duration = Duration::from_millis(25);
 /// Most intervals between two reports of a run.
-const MOST_INTERVALS: u32 = 4;
+const MOST_INTERVALS: u32 = 8;
 
 /// Who may call what, if certificates say who calls.
 const COORDINATOR: &[Wanted] = &[Wanted::Coordinator];

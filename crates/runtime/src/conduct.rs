@@ -44,7 +44,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// How often silence is looked at. A node is cut off if it is so in two looks, one after the other: its report may
 /// be here, and only not be read yet.
-const LOOK: Duration = Duration::from_millis(25);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// When one node has failed: how long the other nodes may take to end by themselves. If the conductor itself has lost
 /// the node, there is nothing to learn from the others.

@@ -17,13 +17,14 @@ use super::{repair_jobs, shown, steering};
 use crate::cluster::Cluster;
 use crate::engine::repair::{Attempt, RepairSpeed, Slow, StripeRepair, others_are_fine, suspects};
 
-/// Milliseconds between two measurements of the speed of a repair that runs alone.
-const LOOK_MS: u64 = 50;
+/// Milliseconds between two measurements of the speed of a repair that runs alone. With shorter ones the speed is judged before the silence
+/// of a node that is cut off is, while others seem to be to blame.
+const LOOK_MS: u64 = 40;
 /// With other repairs that time is longer, at most by this factor.
 const CROWD: u64 = 5;
 /// The nodes that others wait for are judged over at least this many measurements, and over at least the time for which
 /// the speed is measured.
-const LOOKS: usize = 5;
+const LOOKS: usize = 6;
 /// The block size for which a rate is computed.
 const PER_BLOCK: u64 = 1 << 30;
 
