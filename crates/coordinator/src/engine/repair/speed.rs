@@ -11,8 +11,8 @@
 //! does not look like a slow node. A node that all repairs together keep busy does not count as slow
 //! ([`RepairSpeeds::is_busy`]), because its link already carries much of what it can.
 //!
-//! ChameleonEC's repairs are judged by expectation alone (`courses`): a transmission is late if it lags by 2 s and a quarter
-//! of the time that the rates of links promise. That does not replace the constants below. It needs rates of links and
+//! ChameleonEC's repairs are judged by expectation alone (`courses`): a transmission is late if it lags by a tenth of a phase (2 s)
+//! and a quarter of the time that the rates of links promise. That does not replace the constants below. It needs rates of links and
 //! a common plan, and most repairs have neither: on a loopback nothing is known, and a block that is repaired by itself
 //! shares no plan. It takes seconds, in which a block of 64 MiB is repaired on links of 1 Gb/s. And what users
 //! leave of links changes within a phase, so a promise is the weakest thing to compare with.
