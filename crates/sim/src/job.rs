@@ -1,7 +1,7 @@
 //! A repair as flows, the form in which [`crate::fluid`] plays a plan.
 //!
 //! All streams of a pipelined lane move at one rate, so the lane is one flow over all their links. The time to
-//! fill the pipeline is modelled as additional slices, which no link carries, and the delays of hops as a pause before the start. In a plan
+//! fill the pipeline is modelled as additional slices, and the delays of hops as a pause before the start. In a plan
 //! whose nodes send on only whole blocks, each block that is sent is a flow, which waits for those that it is made of.
 
 use std::collections::BTreeMap;
@@ -150,12 +150,8 @@ impl LaneFlows<'_> {
             true => slice / self.overheads.slice_seconds,
             false => f64::INFINITY,
         };
-        let capacity = self.network.capacity();
-        let alone = loads.iter().map(|(&link, weight)| capacity[link as usize] / weight);
-        let limit = alone.fold(handled.min(self.rate) * wire, f64::min);
-        // While slices are on their way through others, a link is free.
-        let busy = if filled > 0.0 { self.bytes / filled } else { 1.0 };
-        let uses = loads.into_iter().map(|(link, weight)| Use { link, weight: weight * busy }).collect();
+        let limit = handled.min(self.rate) * wire;
+        let uses = loads.into_iter().map(|(link, weight)| Use { link, weight }).collect();
         Step {
             waits: Vec::new(),
             delay: depth as f64 * self.overheads.hop(),

@@ -196,7 +196,7 @@ fn trees_planned_together_come_near_the_bound() {
             let pipeline = reached(topology.clone(), stripes, requestors, Scheme::Pipeline);
             assert!(optimal >= 0.96, "{name}, {requestors:?}: {optimal}");
             // Chains get balanced links, too, and as many repairs at once as suit them best.
-            assert!(pipeline < optimal - 0.02, "{name}, {requestors:?}: {pipeline} {optimal}");
+            assert!(pipeline < optimal - 0.03, "{name}, {requestors:?}: {pipeline} {optimal}");
         }
     }
 }
