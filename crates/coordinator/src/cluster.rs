@@ -185,7 +185,7 @@ impl Cluster {
             queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_link)),
             recovery: Mutex::default(),
             rates: Mutex::new(Arc::new(snapshot.rates()?)),
-            bandwidth: Mutex::new(Bandwidth::new(config.phase.as_secs_f64() * 1000.0)),
+            bandwidth: Mutex::new(Bandwidth::default()),
             give_way: Mutex::new(GiveWay::new(snapshot.settings()?)),
             speeds: Mutex::default(),
             slow_nodes: Mutex::default(),

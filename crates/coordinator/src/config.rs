@@ -67,7 +67,7 @@ pub struct Config {
     /// `engine/repair/flight.rs`.
     pub repairs_per_link: u64,
     /// What waits to be repaired is planned again at most once in this time, if links have changed (ChameleonEC, section
-    /// V-A: T_phase). How users are smoothed follows from it ([`crate::smoothed_ms`]).
+    /// V-A: T_phase).
     pub phase: Duration,
     /// When as many stripes of volumes are dirty, they are committed (CAU, section 5.1: u_s).
     pub most_dirty: usize,

@@ -33,7 +33,6 @@ mod tickets;
 
 pub use config::{Config, Launcher, Launching, Medium};
 pub use driver::Copied;
-pub use engine::bandwidth::smoothed_ms;
 pub use engine::space::Reserve;
 pub use error::{CoordinatorError, Result};
 pub use restore::{Restore, Restored};

@@ -10,10 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kintsu_client::Client;
-use kintsu_coordinator::smoothed_ms;
 use kintsu_dag::NodeId;
 use kintsu_lab::Traffic;
-use kintsu_plan::many::PHASE_SECONDS;
 use kintsu_plan::{Method, Rates, Schedule};
 use kintsu_wire::message::{JobReport, NodeAction, NodeLoad, Repair, RepairTarget, Requestors};
 use tokio::task::JoinHandle;
@@ -216,7 +214,7 @@ impl Recovery {
             }
             let played = users.end().await?;
             let sample = meter.stop(site, played.seconds).await?;
-            heal(site, &victims).await?;
+            self.heal(site, &victims).await?;
             return Ok(Sample { users: Some(played), ..sample });
         };
         let report = self.repair(site, case, method, object, &victims).await?;
@@ -228,10 +226,22 @@ impl Recovery {
                 sample.idle_seconds = damage.least_seconds(&damage.topology(&Requestors::Any, left));
             }
         }
-        heal(site, &victims).await?;
+        self.heal(site, &victims).await?;
         calm(site, &report).await?;
         let sample = of_job(sample, &report, &site.lab.spec().await.rates());
         Ok(Sample { goal_bytes: report.bytes, bound_seconds: report.bound_seconds.unwrap_or(0.0), ..sample })
+    }
+
+    /// Repairs what is still lacking. If the coordinator is told what links carry, and so does not learn it from this, they have no
+    /// limits meanwhile.
+    async fn heal(&self, site: &Site, victims: &[NodeId]) -> Result<()> {
+        if !self.told {
+            return heal(site, victims).await;
+        }
+        let limits = site.lift().await?;
+        let healed = heal(site, victims).await;
+        site.limit(&limits).await?;
+        healed
     }
 
     /// Whether users' values are repaired with the object.
@@ -418,11 +428,10 @@ impl Users {
     }
 }
 
-/// How long users of a case work before a repair begins. The coordinator smooths what it sees of them, and knows by then all but a
-/// twentieth of it.
+/// How long users of a case work before a repair begins. A coordinator that has just been told all rates has started anew, so what it knows
+/// of users is the average of this time. The others smooth what they see over 3 s, and know by then all but a twentieth of it.
 fn warm(case: &Case) -> Duration {
-    let phase = case.work.phase().map_or(PHASE_SECONDS, |phase| phase.as_secs_f64());
-    3 * Duration::from_millis(smoothed_ms(1000.0 * phase) as u64)
+    Duration::from_secs(if case.work.is_told() { 4 } else { 9 })
 }
 
 fn ended(done: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {

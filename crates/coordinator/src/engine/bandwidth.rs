@@ -13,6 +13,9 @@
 //! may carry more than was ever seen. A disk that serves many requests at once may carry more than its capacity says, which is
 //! seen when repairs give it more to do.
 //!
+//! Users come in bursts, so what was seen of a link in the last seconds differs from what it will carry in the next ones. What all links differ
+//! by chance is taken off before planners get it ([`Alike`]): a plan that follows bursts loads links unevenly.
+//!
 //! Nobody counts what passes the links of racks. What users take of them is bounded by what they take of the nodes' links
 //! ([`Bandwidth::spare`]). That is near the truth where clients are in no rack, and too much where they are in the racks
 //! of the nodes that they talk to. So only the schedulers of many repairs get it, and nothing is limited or expected by it.
@@ -26,7 +29,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::Rates;
-use kintsu_plan::many::{Disks, PHASE_SECONDS};
+use kintsu_plan::many::Disks;
 use kintsu_wire::message::{Counters, KnownLink, KnownRates, LinkEnd, RateSource, Way};
 
 mod shared;
@@ -36,10 +39,8 @@ pub use shared::Place;
 
 /// Counters that were read at shorter intervals say little.
 const LEAST_INTERVAL_MS: u64 = 400;
-/// The foreground is smoothed over this part of a phase, so that its plan knows of the last moments,
-const SMOOTHED_PHASES: f64 = 0.15;
-/// but at least over the time in which agents tell of it once, in milliseconds.
-const LEAST_SMOOTHED_MS: f64 = 1000.0;
+/// The foreground is smoothed over this time: users' operations come in bursts, and plans that follow each of them load links unevenly.
+const SMOOTHED_MS: f64 = 3000.0;
 /// By [`Way`]: whether an agent counts bytes when it hands them to a buffer, so before they are carried.
 const COUNTED_FIRST: [bool; 4] = [true, false, false, true];
 /// The time in which buffers are emptied. What is still missing then was no more than a wrong estimate of the headers.
@@ -58,6 +59,10 @@ const LEAST_LEFT_OF_ROUGH: u64 = 2;
 
 /// A link that never carried this many bytes a second is no busy one.
 const QUIET: u64 = 1 << 20;
+/// From so many links on is what they have in common known.
+const LEAST_ALIKE: usize = 4;
+/// The standard deviation of a normal distribution, in median absolute deviations.
+const NORMAL: f64 = 1.4826;
 /// Users that take less than this part of a capacity cannot be told from noise.
 const NOISE: u64 = 16;
 
@@ -65,17 +70,9 @@ const NOISE: u64 = 16;
 type Flows = [f64; 4];
 const WAYS: [Way; 4] = [Way::Up, Way::Down, Way::Read, Way::Write];
 
-/// The time over which the foreground is smoothed where phases have this span: after three times as long, all but a twentieth of what
-/// users do now is seen. In milliseconds.
-pub fn smoothed_ms(phase_ms: f64) -> f64 {
-    (phase_ms * SMOOTHED_PHASES).max(LEAST_SMOOTHED_MS)
-}
-
 /// What is known of all links.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bandwidth {
-    /// The time over which the foreground is smoothed.
-    smoothed_ms: f64,
     nodes: BTreeMap<NodeId, NodeLinks>,
     racks: BTreeMap<RackId, Measured>,
     background: Background,
@@ -96,7 +93,7 @@ struct NodeLinks {
     /// What all agents that share its interface and disk had moved in the background then, in bytes.
     background: Flows,
     /// Smoothed, before noise is taken off. `None` until two heartbeats have told it, or where nothing counts.
-    foreground: [Option<f64>; 4],
+    foreground: [Option<Foreground>; 4],
     /// Bytes of background work that agents have counted and that were not seen to leave.
     buffered: Flows,
     /// The most that the interface carried between two heartbeats, up and down.
@@ -108,23 +105,44 @@ struct NodeLinks {
     disturbed: bool,
 }
 
-impl Default for Bandwidth {
-    fn default() -> Self {
-        Self::new(PHASE_SECONDS * 1000.0)
+/// What users take, smoothed.
+#[derive(Debug, Clone, Copy)]
+struct Foreground {
+    /// Bytes a second.
+    rate: f64,
+    /// The variance of what the rate was smoothed from.
+    variance: f64,
+    /// The sum of the squares of the weights with which that counts: one over the number of moments, if they count alike.
+    squares: f64,
+    /// For how long it has been seen, in milliseconds.
+    seen_ms: f64,
+}
+
+impl Foreground {
+    /// Nothing was seen yet.
+    const UNSEEN: Self = Self { rate: 0.0, variance: 0.0, squares: 1.0, seen_ms: 0.0 };
+
+    /// For this long users took so much. As long as little was seen, it is the average of all that was.
+    fn seen(self, rate: f64, took_ms: f64) -> Self {
+        let seen_ms = self.seen_ms + took_ms;
+        let weight = (1.0 - (-took_ms / SMOOTHED_MS).exp()).max(took_ms / seen_ms);
+        let off = rate - self.rate;
+        Self {
+            rate: self.rate + off * weight,
+            variance: (1.0 - weight) * (self.variance + off * off * weight),
+            squares: (1.0 - weight).powi(2) * self.squares + weight * weight,
+            seen_ms,
+        }
+    }
+
+    /// The variance of the rate itself, if what was seen of it tells.
+    fn error(self) -> Option<f64> {
+        let error = self.variance * self.squares / (1.0 - self.squares);
+        error.is_finite().then_some(error)
     }
 }
 
 impl Bandwidth {
-    /// Nothing is known; phases have this span, in milliseconds.
-    pub fn new(phase_ms: f64) -> Self {
-        Self {
-            smoothed_ms: smoothed_ms(phase_ms),
-            nodes: BTreeMap::new(),
-            racks: BTreeMap::new(),
-            background: Background::default(),
-        }
-    }
-
     /// A heartbeat has told the counters of a node, at this time of the coordinator.
     pub fn heard(&mut self, node: NodeId, counters: Counters, now_ms: u64) {
         let links = self.nodes.entry(node).or_default();
@@ -141,12 +159,8 @@ impl Bandwidth {
         let all = self.background.all(node, now_ms);
         let before = std::mem::replace(&mut links.background, all);
         if took_ms > 0 {
-            links.carried(
-                self.smoothed_ms,
-                &last,
-                &counters,
-                std::array::from_fn(|way| (all[way] - before[way]).max(0.0)),
-            );
+            let background = std::array::from_fn(|way| (all[way] - before[way]).max(0.0));
+            links.carried(&last, &counters, background);
         }
     }
 
@@ -260,12 +274,14 @@ impl Bandwidth {
 
     fn left(&self, told: &Rates, by_users: bool, counts: impl Fn(RateSource) -> bool) -> Rates {
         let mut idle = told.clone();
-        for (&node, links) in &self.nodes {
-            for (way, of) in [(0, &mut idle.up), (1, &mut idle.down)] {
+        for (way, of) in [(0, &mut idle.up), (1, &mut idle.down)] {
+            let alike = if by_users { Alike::of(self.nodes.values(), way) } else { Alike::default() };
+            for (&node, links) in &self.nodes {
                 let capacity =
                     links.capacity(of.get(&node).copied(), way).filter(|(_, source)| counts(*source));
                 if let Some((capacity, _)) = capacity {
-                    let users = links.users(way).filter(|_| by_users).unwrap_or(0);
+                    let users = links.foreground[way].filter(|_| by_users).map_or(0.0, |users| users.rate);
+                    let users = alike.expected(users).max(0.0) as u64;
                     of.extend(left_of(capacity, users, LEAST_LEFT).map(|left| (node, left)));
                 }
             }
@@ -342,10 +358,9 @@ impl Bandwidth {
 impl NodeLinks {
     /// What interface and disk carried between two heartbeats, of which `background` bytes were background work of all agents
     /// that share them.
-    fn carried(&mut self, smoothed_ms: f64, last: &Counters, counters: &Counters, background: Flows) {
+    fn carried(&mut self, last: &Counters, counters: &Counters, background: Flows) {
         let took_ms = counters.at_ms.saturating_sub(last.at_ms);
         let (all, all_before) = (total(counters), total(last));
-        let weight = 1.0 - (-(took_ms as f64) / smoothed_ms).exp();
         let kept = (-(took_ms as f64) / BUFFERED_MS).exp();
         for way in 0..WAYS.len() {
             let (Some(now), Some(before)) = (all[way], all_before[way]) else {
@@ -363,8 +378,8 @@ impl NodeLinks {
                 self.buffered[way] = (-less).max(0.0) * took_ms as f64 / 1000.0 * kept;
                 users = less.max(0.0);
             }
-            let smoothed = self.foreground[way].map_or(users, |old| old + (users - old) * weight);
-            self.foreground[way] = Some(smoothed);
+            let before = self.foreground[way].unwrap_or(Foreground::UNSEEN);
+            self.foreground[way] = Some(before.seen(users, took_ms as f64));
             if let Some(most) = self.most.get_mut(way) {
                 *most = most.max(rate);
             }
@@ -376,7 +391,7 @@ impl NodeLinks {
 
     /// What others than background work have carried lately, in bytes a second.
     fn users(&self, way: usize) -> Option<u64> {
-        self.foreground[way].map(|rate| rate.max(0.0) as u64)
+        self.foreground[way].map(|users| users.rate.max(0.0) as u64)
     }
 
     fn capacity(&self, set: Option<NonZeroU64>, way: usize) -> Option<(u64, RateSource)> {
@@ -397,6 +412,43 @@ impl NodeLinks {
             }
         }
     }
+}
+
+/// How far what users take of links in one direction differs, and how much of that is chance: moments of bursts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Alike {
+    median: f64,
+    /// The part of the variance over all links that is chance. Some links that are much busier do not count.
+    chance: f64,
+    /// The standard error of what is known of a link.
+    error: f64,
+}
+
+impl Alike {
+    fn of<'a>(nodes: impl Iterator<Item = &'a NodeLinks>, way: usize) -> Self {
+        let known = nodes.filter_map(|links| links.foreground[way]);
+        let (rates, errors): (Vec<f64>, Vec<f64>) =
+            known.filter_map(|users| Some((users.rate, users.error()?))).unzip();
+        if rates.len() < LEAST_ALIKE {
+            return Self::default();
+        }
+        let middle = median(rates.clone());
+        let deviation = NORMAL * median(rates.into_iter().map(|rate| (rate - middle).abs()).collect());
+        let error = (errors.iter().sum::<f64>() / errors.len() as f64).sqrt();
+        let chance = if deviation > error { (error / deviation).powi(2) } else { 1.0 };
+        Self { median: middle, chance, error }
+    }
+
+    /// What users of a link are expected to take that took so much: what all links differ by chance is taken off (James and Stein, 1961), but never
+    /// more than one standard error (Efron and Morris, 1972), so that a link that is much busier than all others stays so.
+    fn expected(self, rate: f64) -> f64 {
+        rate + ((self.median - rate) * self.chance).clamp(-self.error, self.error)
+    }
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    let middle = of.len() / 2;
+    *of.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
 /// Whether what users take of a capacity can be told from noise.

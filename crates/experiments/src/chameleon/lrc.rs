@@ -49,7 +49,7 @@ fn benchmark(size: Size) -> Result<Experiment> {
     }
     Ok(Experiment {
         differs: "17 hosts with links of 35 Mb/s, and no disks, for 36 OSDs on SSDs; 700 reads of objects of 256 KiB (4 MiB in the \
-                  paper) by 16 tasks, which begin with the recovery, and go on for 9 s before, which counts nowhere; links limit the recovery, and not Ceph's \
+                  paper) by 16 tasks, which begin with the recovery, and go on for 4 s before, which counts nowhere; links limit the recovery, and not Ceph's \
                   settings; without recovery a node is wiped too, so that its blocks are rebuilt for reads, and the time is that of the \
                   reads",
         axis: "code",

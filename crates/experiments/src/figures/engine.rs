@@ -41,9 +41,7 @@ pub async fn run(
     let mut report = Report::new(experiment, Machine::this(), settings.quick);
     let cases = experiment.scenes.iter().flat_map(|scene| &scene.cases);
     let samples: usize = cases.map(|case| runs(case, settings)).sum();
-    let sweeps =
-        experiment.scenes.iter().flat_map(|scene| &scene.cases).filter_map(|case| case.sweep.as_ref());
-    let trials: usize = sweeps.map(Sweep::trials).sum();
+    let trials = found.trials(experiment.scenes.iter().flat_map(|scene| &scene.cases));
     let mut progress = Progress { watch, done: 0, total: samples + trials };
     for (number, scene) in experiment.scenes.iter().enumerate() {
         let spec = scene.spec.clone().scaled(experiment.scale)?;
@@ -144,7 +142,6 @@ async fn best_settings(
     let mut best: Vec<Option<Best>> = Vec::new();
     for case in &scene.cases {
         if let Some((swept, settings)) = found.of(case) {
-            progress.done += case.sweep.as_ref().map_or(0, Sweep::trials);
             if swept.elsewhere.as_deref() != Some(experiment.name) {
                 played.sweeps.push(swept);
             }

@@ -189,16 +189,34 @@ impl Site {
         if !told {
             return self.object(wanted).await;
         }
-        let spec = self.lab.spec().await;
-        for (link, _) in links(&spec) {
-            self.lab.set_rate(link, None).await?;
-        }
+        let limits = self.lift().await?;
         let written = self.object(wanted).await;
-        for (link, rate) in links(&spec) {
-            self.lab.set_rate(link, rate).await?;
-        }
+        self.limit(&limits).await?;
         self.forget().await?;
         written
+    }
+
+    /// Lets links carry what they can; returns their limits.
+    ///
+    /// # Errors
+    /// When a rate cannot be set.
+    pub async fn lift(&self) -> Result<Limits> {
+        let limits = links(&self.lab.spec().await);
+        for (link, _) in &limits {
+            self.lab.set_rate(*link, None).await?;
+        }
+        Ok(limits)
+    }
+
+    /// Gives links these limits again.
+    ///
+    /// # Errors
+    /// As [`Site::lift`].
+    pub async fn limit(&self, limits: &Limits) -> Result<()> {
+        for (link, rate) in limits {
+            self.lab.set_rate(*link, *rate).await?;
+        }
+        Ok(())
     }
 
     /// Writes an object of random bytes; returns its length.
@@ -250,8 +268,11 @@ impl Stored {
     }
 }
 
+/// Links with their limits.
+pub type Limits = Vec<(Link, Option<Rate>)>;
+
 /// The links of nodes and racks that have limits.
-fn links(spec: &Spec) -> Vec<(Link, Option<Rate>)> {
+fn links(spec: &Spec) -> Limits {
     let nodes = spec.node_ids().zip(&spec.nodes);
     let nodes =
         nodes.flat_map(|(id, node)| [(Link::NodeUp(id), node.link.up), (Link::NodeDown(id), node.link.down)]);

@@ -6,7 +6,7 @@
 //! A sweep with a name is made once in a run of this program. Later series of the same name in scenes with a sweep of this name
 //! use what was found ([`Found`]), and the report says where it was tried.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kintsu_plan::Schedule;
 use serde::{Deserialize, Serialize};
@@ -288,6 +288,17 @@ impl Found {
         self.0.get(&(once, case.series.clone())).cloned()
     }
 
+    /// How many trials these cases still need, at most.
+    pub(crate) fn trials<'a>(&self, cases: impl Iterator<Item = &'a Case>) -> usize {
+        let mut named = BTreeSet::new();
+        let open = cases.filter(|case| self.of(case).is_none()).filter_map(|case| {
+            let sweep = case.sweep.as_ref()?;
+            let first = sweep.once.is_none_or(|once| named.insert((once, &case.series)));
+            first.then(|| sweep.trials())
+        });
+        open.sum()
+    }
+
     /// Keeps what was found in an experiment, if the sweep has a name.
     pub(crate) fn keep(&mut self, case: &Case, experiment: &str, swept: &Swept, best: Best) {
         if let Some(once) = case.sweep.as_ref().and_then(|sweep| sweep.once) {
@@ -396,6 +407,11 @@ mod tests {
         let first = case("a", "x", 1, work).swept(sweep);
         let mut found = Found::default();
         assert!(found.of(&first).is_none());
+        let (second, other) =
+            (Case { x: "y".into(), ..first.clone() }, Case { series: "b".into(), ..first.clone() });
+        let trials = first.sweep.as_ref().map_or(0, Sweep::trials);
+        let three = [&first, &second, &other];
+        assert_eq!(found.trials(three.into_iter()), 2 * trials);
         let mut search = Search::new(&first, Measure::Rate).unwrap();
         while let Some(next) = search.next() {
             let value = f64::from(recovery(next).0);
@@ -403,12 +419,13 @@ mod tests {
         }
         let (swept, best) = search.end();
         found.keep(&first, "e", &swept, best);
-        let (again, best) = found.of(&Case { x: "y".into(), ..first.clone() }).unwrap();
+        assert_eq!(found.trials(three.into_iter()), trials);
+        let (again, best) = found.of(&second).unwrap();
         assert_eq!((again.elsewhere.as_deref(), again.best, again.point.x.as_str()), (Some("e"), 2, "x"));
-        let mut other = first.clone();
-        best.give(&mut other);
-        assert_eq!(recovery(&other), (64, Schedule::ByIndex, 0));
-        assert!(found.of(&Case { series: "b".into(), ..first.clone() }).is_none());
+        let mut given = first.clone();
+        best.give(&mut given);
+        assert_eq!(recovery(&given), (64, Schedule::ByIndex, 0));
+        assert!(found.of(&other).is_none());
         let other = Sweep { once: Some("busy"), ..Sweep::at_once() };
         assert!(found.of(&first.swept(other)).is_none());
     }

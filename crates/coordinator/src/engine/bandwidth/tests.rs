@@ -49,6 +49,37 @@ fn users_have_what_repairs_did_not_carry() {
 }
 
 #[test]
+fn bursts_are_evened_out_and_a_link_that_is_always_busy_stays_so() {
+    const BUSY: NodeId = NodeId(12);
+    let mut it = Bandwidth::default();
+    let told = Rates::even((0..=12).map(NodeId), rate(10_000).unwrap());
+    // In each second another part of the nodes has most to do; after some it was the same for all but one.
+    let takes = |node: u32, second: u64| match NodeId(node) {
+        BUSY => 8000,
+        _ => 2000 + (u64::from(node) * 5 + second * 7) % 13 * 200,
+    };
+    let mut sent = [0; 13];
+    for second in 1..=6 {
+        for (node, sent) in (0..).zip(&mut sent) {
+            hear(&mut it, NodeId(node), counters(second * 1000, *sent, 0));
+            *sent += takes(node, second);
+        }
+    }
+    let spread = |rates: Vec<u64>| rates.iter().max().unwrap() - rates.iter().min().unwrap();
+    let known = it.known(&told).links;
+    let seen = |node: u32| {
+        let of = known.iter().find(|link| link.end == LinkEnd::Node(NodeId(node)) && link.way == Way::Up);
+        of.and_then(|link| link.foreground).unwrap()
+    };
+    let idle = it.idle(&told).up;
+    let (seen, expected) =
+        (spread((0..12).map(seen).collect()), spread((0..12).map(|n| idle[&NodeId(n)].get()).collect()));
+    assert!(seen > 300 && expected < seen / 2, "{seen} {expected}");
+    assert!((2000..2500).contains(&idle[&BUSY].get()), "{idle:?}");
+    assert_eq!(it.capacities(&told), told);
+}
+
+#[test]
 fn what_leaves_a_buffer_after_a_repair_is_no_user() {
     let mut it = Bandwidth::default();
     let told = Rates::even([NODE], rate(10_000).unwrap());
