@@ -106,17 +106,22 @@ impl Load {
         Player::new(clients, &code, self.tasks)
     }
 
-    fn work(&self, part: &str) -> Result<Work> {
+    /// Begins a workload, as often as it is called.
+    fn start(&self, part: &str) -> Result<impl Fn() -> Work + Send + use<>> {
         let scale = self.scales.get(part).copied().unwrap_or_default();
-        Ok(workload(part)?.start(scale, SEED))
+        let row = *workload(part)?;
+        Ok(move || row.start(scale, SEED))
+    }
+
+    fn work(&self, part: &str) -> Result<Work> {
+        Ok(self.start(part)?())
     }
 
     /// A workload that is done again when it has ended.
     fn endless(&self, part: &str) -> Result<Work> {
-        let scale = self.scales.get(part).copied().unwrap_or_default();
-        let row = *workload(part)?;
-        let operations = (0..u64::MAX).flat_map(move |_| row.start(scale, SEED).operations);
-        Ok(Work { operations: Box::new(operations), ..self.work(part)? })
+        let start = self.start(part)?;
+        let work = start();
+        Ok(Work { operations: Box::new((0..u64::MAX).flat_map(move |_| start().operations)), ..work })
     }
 
     /// Writes the values that are not there yet. What is damaged later is damaged of them too.

@@ -34,6 +34,7 @@ use kintsu_wire::message::{Counters, KnownLink, KnownRates, LinkEnd, RateSource,
 
 mod shared;
 
+use super::median;
 use shared::Background;
 pub use shared::Place;
 
@@ -429,11 +430,11 @@ impl Alike {
         let known = nodes.filter_map(|links| links.foreground[way]);
         let (rates, errors): (Vec<f64>, Vec<f64>) =
             known.filter_map(|users| Some((users.rate, users.error()?))).unzip();
-        if rates.len() < LEAST_ALIKE {
+        let Some(middle) = median(rates.clone()).filter(|_| rates.len() >= LEAST_ALIKE) else {
             return Self::default();
-        }
-        let middle = median(rates.clone());
-        let deviation = NORMAL * median(rates.into_iter().map(|rate| (rate - middle).abs()).collect());
+        };
+        let off = median(rates.into_iter().map(|rate| (rate - middle).abs()).collect());
+        let deviation = off.map_or(0.0, |off| NORMAL * off);
         let error = (errors.iter().sum::<f64>() / errors.len() as f64).sqrt();
         let chance = if deviation > error { (error / deviation).powi(2) } else { 1.0 };
         Self { median: middle, chance, error }
@@ -444,11 +445,6 @@ impl Alike {
     fn expected(self, rate: f64) -> f64 {
         rate + ((self.median - rate) * self.chance).clamp(-self.error, self.error)
     }
-}
-
-fn median(mut of: Vec<f64>) -> f64 {
-    let middle = of.len() / 2;
-    *of.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
 /// Whether what users take of a capacity can be told from noise.

@@ -62,3 +62,9 @@ pub(crate) mod sweep;
 pub(crate) mod tick;
 pub(crate) mod volumes;
 pub(crate) mod wipe;
+
+/// The median; the upper one of an even count.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}

@@ -34,7 +34,7 @@ fn networks(size: Size) -> Result<Experiment> {
     for (network, spec, code) in all {
         let x = format!("{network}, {code}");
         let recovery = Recovery { told: false, phase: None, ..THIS.recovery(size, Some(ycsb_a())) };
-        let cases = vec![THIS.case(x.as_str(), recovery).code(code)];
+        let cases = vec![THIS.case(x.as_str(), recovery).code(code).runs(0..=RUNS_ALONE)];
         scenes.push(Scene { spec, free: Vec::new(), cases });
         let value = Value::OfIdle(Point::new(OURS, x.as_str()));
         let text = format!("{x}: part of what the idle bandwidth allows");

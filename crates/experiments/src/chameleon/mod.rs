@@ -40,13 +40,14 @@ use crate::figures::{Aim, Case, Claim, Experiment, Measure, Point, Scene, Sweep,
 use crate::under_load::{Load, Recovery, UnderLoad};
 use crate::workload::Scale;
 
-/// All of them, in the paper's order.
+/// All of them, but for one in the paper's order.
 pub const ENTRIES: &[Entry] = &[
+    // First, because most sweeps are made in it, and its samples take least.
+    breakdown::BOOSTED,
     interference::TRACES,
     planning::PHASES,
     interference::CHANGES,
     planning::PLANNING,
-    breakdown::BOOSTED,
     network::QUIET,
     network::NODES,
     orders::ORDERS,
@@ -61,11 +62,14 @@ pub const ENTRIES: &[Entry] = &[
 
 const GROUP: &str = "chameleon";
 
-/// With two runs of each point, noise may decide on which side of 0 their median is.
+/// With few runs of each point, noise may decide on which side of 0 their median is.
 const NOT_SLOWER: Aim = Aim::AlwaysAtLeast(0.0);
 
-/// Every point is repeated at most this often, so that all of them take an hour.
-const RUNS: usize = 2;
+/// Points are repeated at most this often, so that all of them take an hour: claims are averages over three or four kinds of users, links, codes or
+/// nodes.
+const RUNS: usize = 1;
+/// The same where a claim is about one point.
+const RUNS_ALONE: usize = 3;
 /// The coordinator's own choice, and caps on the repairs of a node.
 const PER_NODE: [u32; 3] = [0, 16, 64];
 
@@ -211,12 +215,16 @@ fn mean(xs: &[impl AsRef<str>], of: impl Fn(&str) -> Value) -> Value {
     Value::Mean(xs.iter().map(|x| of(x.as_ref())).collect())
 }
 
+/// Why ChameleonEC's lead is smaller than published.
+const STRONGER: &str = "CR, PPR and ECPipe choose helpers and requestors here by what links have idle, or evenly, as none of the paper's do; chameleon-6 also \
+                        has them as the paper has them";
+
 /// ChameleonEC over each baseline beside the published values, and ours over ChameleonEC.
 fn gains(xs: &[impl AsRef<str>], published: [Option<f64>; 3]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for (baseline, published) in BASELINES.iter().zip(published) {
         let text = format!("ChameleonEC's repair rate over {}", baseline.series);
-        let claim = Claim::new(text, gain(CHAMELEON, baseline.series, xs)).aim(NOT_SLOWER);
+        let claim = Claim::new(text, gain(CHAMELEON, baseline.series, xs)).aim(NOT_SLOWER).because(STRONGER);
         claims.push(Claim { published, ..claim });
     }
     claims.push(ours(xs));

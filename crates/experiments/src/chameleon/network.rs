@@ -27,16 +27,22 @@ const RATES: [f64; 3] = [17.5, 35.0, 70.0];
 /// Under YCSB-A the one between is in Exp#6.
 const ENDS: [f64; 2] = [17.5, 70.0];
 
+/// Why ChameleonEC's lead is smaller than published where several nodes are lost.
+const SEVERAL: &str = "as published, ChameleonEC repairs each block of a stripe by itself; conventional repair sends the blocks of a stripe's helpers once for all \
+                       that the stripe lost. The baselines are also balanced, as in chameleon-6";
+
 fn by_rate(size: Size, rates: &[f64], load: Option<&Load>) -> Result<(Vec<Scene>, Vec<String>)> {
     let (mut scenes, mut xs) = (Vec::new(), Vec::new());
     for megabits in size.some(rates) {
         let x = format!("{megabits} Mb/s");
-        // As many blocks as take about as long.
-        let recovery = |racer: Racer| {
+        let cases = all().map(|racer| {
             let recovery = racer.recovery(size, load.cloned());
-            Recovery { stripes: (recovery.stripes as f64 * megabits / MEGABITS) as u64, ..recovery }
-        };
-        let cases = all().map(|racer| racer.case(&x, recovery(racer)));
+            // Without users a repair takes less, of which its beginning is a larger part.
+            let stripes = recovery.stripes * if load.is_none() { 2 } else { 1 };
+            // Blocks that take about as long.
+            let block_bytes = (BLOCK as f64 * megabits / MEGABITS) as u64;
+            Case { block_bytes, ..racer.case(&x, Recovery { stripes, ..recovery }) }
+        });
         scenes.push(scene(megabits, cases.collect())?);
         xs.push(x);
     }
@@ -60,7 +66,9 @@ fn quiet(size: Size) -> Result<Experiment> {
         claims.push(Claim::new(text, Value::OfBound(Point::new(OURS, x))).aim(Aim::AtLeast(0.9)));
     }
     Ok(Experiment {
-        differs: differs!("17.5 to 70 Mb/s for 1 to 10 Gb/s"),
+        differs: differs!(
+            "17.5 to 70 Mb/s for 1 to 10 Gb/s; about 40 blocks of 0.5 to 2 MiB, which take about as long"
+        ),
         axis: "links",
         scenes,
         claims,
@@ -83,7 +91,7 @@ fn busy(size: Size) -> Result<Experiment> {
     }
     Ok(Experiment {
         differs: differs!(
-            "17.5 and 70 Mb/s for 1 to 10 Gb/s, 35 Mb/s in chameleon-6; disks never limit here, as they do in the paper at 10 Gb/s; eight tasks"
+            "17.5 and 70 Mb/s for 1 to 10 Gb/s, 35 Mb/s in chameleon-6; blocks of 0.5 and 2 MiB, which take about as long; disks never limit here, as they do in the paper at 10 Gb/s; eight tasks"
         ),
         axis: "links",
         scenes,
@@ -112,6 +120,7 @@ fn nodes(size: Size) -> Result<Experiment> {
         xs.push(x);
     }
     let mut claims = gains(&xs, [None; 3]);
+    claims.iter_mut().filter(|claim| claim.because == STRONGER).for_each(|claim| claim.because = SEVERAL);
     for (x, published) in [(xs.first(), 43.6), (xs.last(), 65.7)] {
         if let Some(x) = x {
             let text = format!("ChameleonEC over the three, {x}");

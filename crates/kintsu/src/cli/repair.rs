@@ -69,6 +69,8 @@ pub enum Schedule {
     PushRep,
     /// PUSH-Sur: as by index, all survivors are requestors in turn.
     PushSur,
+    /// Helpers and requestors drawn for each stripe.
+    Random,
 }
 
 impl From<Schedule> for kintsu_plan::Schedule {
@@ -79,6 +81,7 @@ impl From<Schedule> for kintsu_plan::Schedule {
             Schedule::ByIndex => Self::ByIndex,
             Schedule::PushRep => Self::PushRep,
             Schedule::PushSur => Self::PushSur,
+            Schedule::Random => Self::Random,
         }
     }
 }

@@ -105,6 +105,24 @@ fn by_index_takes_the_smallest_indices() {
 }
 
 #[test]
+fn drawn_nodes_are_others_for_each_stripe_and_the_same_each_time() {
+    let topology = topology(1, 16);
+    let stripes = waiting("rs:n=9,k=6", &topology, 64, &[DEAD]);
+    let topology = without(topology, &[DEAD]);
+    let all = assigned(Schedule::Random, &topology, &stripes);
+    assert_eq!(all, assigned(Schedule::Random, &topology, &stripes));
+    let smallest = |stripe: &DamagedStripe| stripe.view.homes.iter().flatten().take(6).copied().collect();
+    let drawn =
+        stripes.iter().zip(&all).filter(|(stripe, assignment)| assignment.helpers != smallest(stripe));
+    // One set in 28 is that of the smallest.
+    assert!(2 * drawn.count() > all.len());
+    let helped = counts(all.iter().flat_map(|assignment| &assignment.helpers));
+    let received = counts(all.iter().flat_map(|assignment| assignment.requestors.values()));
+    assert!(helped.len() == 15 && received.len() > 7, "{helped:?} {received:?}");
+    assert!(width(&received) > 1, "not in turn: {received:?}");
+}
+
+#[test]
 fn slow_links_get_less_to_do() {
     let mut topology = topology(1, 16);
     let stripes = waiting("rs:n=9,k=6", &topology, 200, &[DEAD]);

@@ -32,6 +32,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kintsu_dag::NodeId;
 
+use crate::engine::median;
+
 /// The window over which the rate of a repair that runs alone is measured, in milliseconds.
 const WINDOW_MS: u64 = 150;
 /// For each other repair that runs, it is longer by this.
@@ -188,11 +190,6 @@ impl RepairSpeeds {
         let lately = self.ended.iter().filter(|(at, _)| now_ms.saturating_sub(*at) <= REMEMBERED_MS);
         median(lately.map(|(_, made)| made.among(self.running())).collect())
     }
-}
-
-fn median(mut rates: Vec<f64>) -> Option<f64> {
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied()
 }
 
 /// Measures the speed of one repair over all its attempts.

@@ -72,11 +72,12 @@ pub(super) fn auto(
     blocks: &[LostBlock<'_>],
 ) -> Vec<Result<Planned, PlanError>> {
     let share = blocks.chunk_by(same).any(|mates| mates.len() > 1);
-    let (mut best, desk) = planned(scene, blocks, share);
+    let own = by_own_graphs(scene, blocks);
+    let (mut best, desk) = planned(own.clone(), blocks, share);
     // Trees that are shared send least, but more across racks. Both plans are judged on one desk: each made by itself overlooks other
     // links. What codes with their own graphs load is on it already.
     if share && desk.racked {
-        let (apart, _) = planned(scene, blocks, false);
+        let (apart, _) = planned(own, blocks, false);
         let seconds = |made: &[Result<Planned, PlanError>]| {
             let mut loaded = desk.clone();
             let trees = made.iter().flatten().filter(|planned| !matches!(planned.route, Route::ByMethod(..)));
@@ -95,13 +96,13 @@ fn same(a: &LostBlock<'_>, b: &LostBlock<'_>) -> bool {
     a.stripe.view.id == b.stripe.view.id
 }
 
-/// The repairs, and the desk with them. `share` says whether blocks of one stripe may share their trees.
+/// The repairs, and the desk with them, after those by codes' own graphs. `share` says whether blocks of one stripe may share their trees.
 fn planned<'a>(
-    scene: &Scene<'a>,
+    own: (Desk<'a>, Results),
     blocks: &[LostBlock<'_>],
     share: bool,
 ) -> (Vec<Result<Planned, PlanError>>, Desk<'a>) {
-    let (mut desk, mut results, drafts) = drafted(scene, blocks, share);
+    let (mut desk, mut results, drafts) = drafted(own, blocks, share);
     let made = match &drafts[..] {
         [only] if blocks.len() == 1 => alone(&mut desk, only),
         _ => balance(&mut desk, &drafts),
@@ -145,33 +146,54 @@ fn alone(desk: &mut Desk<'_>, draft: &Draft<'_>) -> Vec<Result<Planned, PlanErro
 /// By block the result, where it is made already.
 type Results = Vec<Option<Result<Planned, PlanError>>>;
 
-/// What is to be planned, in drafts, and the desk with the repairs of codes that have their own graphs.
+/// The repairs of blocks with sub-blocks, and the desk with them. Of one by itself as `auto` plans it. Of many, a star by the code's own graph
+/// sends least, and a path spares the link of a requestor that gets many of them: whichever loads the busiest link less.
+fn by_own_graphs<'a>(scene: &Scene<'a>, blocks: &[LostBlock<'_>]) -> (Desk<'a>, Results) {
+    let all = |method: Method| {
+        let mut desk = Desk::new(scene, blocks);
+        let made =
+            blocks.iter().map(|lost| has_sub_blocks(lost).then(|| sub_blocks(&mut desk, lost, method)));
+        let made: Results = made.collect();
+        (desk, made)
+    };
+    if blocks.iter().filter(|lost| has_sub_blocks(lost)).count() < 2 {
+        return all(Method::Auto);
+    }
+    let (paths, stars) = (all(Method::Pipeline), all(Method::Conventional));
+    // What is not planned loads no link.
+    let refused = |made: &Results| made.iter().flatten().filter(|made| made.is_err()).count();
+    let cost = |of: &(Desk<'_>, Results)| (refused(&of.1), of.0.seconds());
+    if cost(&paths) < cost(&stars) { paths } else { stars }
+}
+
+fn has_sub_blocks(lost: &LostBlock<'_>) -> bool {
+    lost.stripe.view.code.w() > 1
+}
+
+/// What else is to be planned, in drafts. What cannot be has its error in the results.
 fn drafted<'a, 'b>(
-    scene: &Scene<'a>,
+    (mut desk, mut results): (Desk<'a>, Results),
     blocks: &[LostBlock<'b>],
     share: bool,
 ) -> (Desk<'a>, Results, Vec<Draft<'b>>) {
-    let method = method(scene, blocks);
-    let mut desk = Desk::new(scene, blocks);
-    let mut results: Results = Vec::with_capacity(blocks.len());
     let mut drafts: Vec<Draft<'b>> = Vec::new();
+    let mut number = 0;
     for mates in blocks.chunk_by(same) {
-        if let Some(draft) = share.then(|| shared(&desk, results.len(), mates)).flatten() {
-            results.extend(mates.iter().map(|_| None));
+        let first = number;
+        number += mates.len();
+        if let Some(draft) = share.then(|| shared(&desk, first, mates)).flatten() {
             note(&mut desk, &draft, 1.0);
             drafts.push(draft);
             continue;
         }
-        for lost in mates {
-            results.push(match draft(&mut desk, results.len(), lost, method) {
-                Ok(Step::Trees(draft)) => {
+        for (number, lost) in (first..).zip(mates).filter(|(_, lost)| !has_sub_blocks(lost)) {
+            match draft(&desk, number, lost) {
+                Ok(draft) => {
                     note(&mut desk, &draft, 1.0);
                     drafts.push(draft);
-                    None
                 }
-                Ok(Step::ByMethod(planned)) => Some(Ok(planned)),
-                Err(error) => Some(Err(error)),
-            });
+                Err(error) => results[number] = Some(Err(error)),
+            }
         }
     }
     // From now on they are counted with their trees.
@@ -193,11 +215,6 @@ fn along(first: &Planned, lost: &LostBlock<'_>) -> Planned {
     }
 }
 
-enum Step<'a> {
-    Trees(Draft<'a>),
-    ByMethod(Planned),
-}
-
 /// Several blocks of one stripe, if the same helpers can repair all of them, and each has a node that may get it.
 fn shared<'a>(desk: &Desk<'_>, number: usize, mates: &[LostBlock<'a>]) -> Option<Draft<'a>> {
     let view = &mates.first()?.stripe.view;
@@ -214,25 +231,16 @@ fn shared<'a>(desk: &Desk<'_>, number: usize, mates: &[LostBlock<'a>]) -> Option
     Some(Draft { number, lost: sorted[0], also, fixed, varies, case })
 }
 
-/// What is planned for a block; `method` is for blocks with sub-blocks.
-fn draft<'a>(
-    desk: &mut Desk<'_>,
-    number: usize,
-    lost: &LostBlock<'a>,
-    method: Method,
-) -> Result<Step<'a>, PlanError> {
-    let view = &lost.stripe.view;
-    if view.code.w() == 1 {
-        let case = desk.case(lost, &|node| desk.sending(node, lost.bytes() as f64))?;
-        // What nobody may get is no work for links: counted, it would let other blocks take as long as all of them together.
-        desk.places(lost)?;
-        let exact = case.helpers.len() == case.k && case.k < desk.left(lost).len();
-        let other = if exact { desk.other_case(lost, &[lost.block], &case)? } else { None };
-        let varies = other.is_some_and(|other| other.helpers != case.helpers);
-        let fixed = case.helpers.len() == case.k && !varies;
-        return Ok(Step::Trees(Draft { number, lost: *lost, also: Vec::new(), case, fixed, varies }));
-    }
-    sub_blocks(desk, lost, method).map(Step::ByMethod)
+/// What is planned for a block without sub-blocks.
+fn draft<'a>(desk: &Desk<'_>, number: usize, lost: &LostBlock<'a>) -> Result<Draft<'a>, PlanError> {
+    let case = desk.case(lost, &|node| desk.sending(node, lost.bytes() as f64))?;
+    // What nobody may get is no work for links: counted, it would let other blocks take as long as all of them together.
+    desk.places(lost)?;
+    let exact = case.helpers.len() == case.k && case.k < desk.left(lost).len();
+    let other = if exact { desk.other_case(lost, &[lost.block], &case)? } else { None };
+    let varies = other.is_some_and(|other| other.helpers != case.helpers);
+    let fixed = case.helpers.len() == case.k && !varies;
+    Ok(Draft { number, lost: *lost, also: Vec::new(), case, fixed, varies })
 }
 
 /// The repair of a block with sub-blocks, as this method plans it by itself, at the idlest requestor.
@@ -243,25 +251,6 @@ fn sub_blocks(desk: &mut Desk<'_>, lost: &LostBlock<'_>, method: Method) -> Resu
     let planned = by_method(method, lost, desk.scene.topology, desk.ids[chosen])?;
     desk.settle(&planned, planned.bytes as f64);
     Ok(planned)
-}
-
-/// How blocks with sub-blocks are repaired. One by itself: as `auto` does it. Of many, a star by the code's own graph sends least, and a path
-/// spares the link of a requestor that gets many of them: whichever loads the busiest link less.
-fn method(scene: &Scene<'_>, blocks: &[LostBlock<'_>]) -> Method {
-    let of: Vec<&LostBlock<'_>> = blocks.iter().filter(|lost| lost.stripe.view.code.w() > 1).collect();
-    if of.len() < 2 {
-        return Method::Auto;
-    }
-    let seconds = |method: Method| {
-        let mut desk = Desk::new(scene, blocks);
-        of.iter().for_each(|lost| drop(sub_blocks(&mut desk, lost, method)));
-        desk.seconds()
-    };
-    if seconds(Method::Pipeline) < seconds(Method::Conventional) {
-        Method::Pipeline
-    } else {
-        Method::Conventional
-    }
 }
 
 /// Where the code decides who helps, the next choice should know it. A negative `times` takes that back.

@@ -16,6 +16,14 @@ use crate::{Layout, LayoutKind, Rates, StripeView, Topology, draw, even_cluster}
 
 const NODES: u32 = 16;
 
+fn drafted<'a, 'b>(
+    scene: &Scene<'a>,
+    blocks: &[LostBlock<'b>],
+    share: bool,
+) -> (Desk<'a>, Results, Vec<Draft<'b>>) {
+    super::drafted(by_own_graphs(scene, blocks), blocks, share)
+}
+
 /// Nodes in four racks, with links of two speeds.
 fn topology() -> Topology {
     let mut topology = even_cluster(NODES as usize, 4);

@@ -20,11 +20,14 @@ pub enum Schedule {
     PushRep,
     /// PUSH-Sur (ECPipe, section 6.4): as by index, and all survivors get blocks in turn.
     PushSur,
+    /// Helpers and requestors are drawn, for each stripe by itself (ChameleonEC, section V-A: CR, PPR and ECPipe).
+    Random,
 }
 
 impl Schedule {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Balanced, Self::Greedy, Self::ByIndex, Self::PushRep, Self::PushSur];
+    pub const ALL: [Self; 6] =
+        [Self::Balanced, Self::Greedy, Self::ByIndex, Self::PushRep, Self::PushSur, Self::Random];
 
     /// Whether one requestor gets every block.
     pub fn single_requestor(self) -> bool {
@@ -46,6 +49,7 @@ impl std::fmt::Display for Schedule {
             Self::ByIndex => "by-index",
             Self::PushRep => "push-rep",
             Self::PushSur => "push-sur",
+            Self::Random => "random",
         })
     }
 }

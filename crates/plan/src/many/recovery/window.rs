@@ -1,6 +1,6 @@
 //! Assigns helpers and requestors to many stripes together, before any of the repairs runs.
 //!
-//! Requestors are spread over the whole recovery: the allowed node that has received least so far gets the next block. By the
+//! Requestors are spread over the whole recovery, unless they are drawn: the allowed node that has received least so far gets the next block. By the
 //! balanced [`Schedule`] all blocks that are sent to it count, which are five for one lost block and ten for another of some LRCs; by
 //! the others each block that it gets counts once. Helpers are chosen by the [`Schedule`]. The least recently used nodes are not always the least
 //! loaded: a stripe on 13 of 15 nodes leaves three of them out, whenever they were last used. Counting blocks is
@@ -22,10 +22,13 @@ use crate::many::Scene;
 use crate::optimal::SharedTree;
 use crate::repair::helpers_by_preference;
 use crate::repair::rebuild::decode;
-use crate::{Method, PlanError, Repair, StripeView, Topology, place_lost};
+use crate::{Method, PlanError, Repair, StripeView, Topology, draw, place_lost};
 
 /// Further passes over a window that even out the first assignment.
 const REVISIONS: usize = 3;
+/// Seeds of what is drawn.
+const HELPERS: u64 = 1;
+const REQUESTORS: u64 = 2;
 
 /// A stripe that waits to be repaired.
 #[derive(Debug, Clone)]
@@ -231,6 +234,7 @@ impl Recovery {
         let rank = |node| match rules.schedule {
             Schedule::Balanced => rules.finish(shares, node),
             Schedule::Greedy => last(&self.helped, node),
+            Schedule::Random => draw(HELPERS, view.id.0, node.0.into()),
             _ => view.homes.iter().position(|home| *home == Some(node)).unwrap_or(usize::MAX) as u64,
         };
         let requestors = waiting.lost.iter().filter_map(|block| assignment.requestors.get(block)).copied();
@@ -265,7 +269,10 @@ impl Rules<'_> {
         for node in &waiting.barred {
             topology.to_mut().nodes.entry(*node).and_modify(|known| known.usable = false);
         }
-        let mut rank = |node| {
+        let mut rank = |node: NodeId| {
+            if self.schedule == Schedule::Random {
+                return draw(REQUESTORS, waiting.view.id.0, node.0.into());
+            }
             let before = last(&shares.received, node);
             let down =
                 self.scene.topology.rates.down.get(&node).filter(|_| self.schedule == Schedule::Balanced);
