@@ -46,6 +46,10 @@ const FILL: f64 = 1.0 / 64.0;
 /// repairs of other blocks fall behind.
 const SPLIT: f64 = 0.08;
 
+/// This part of the busiest uplink and downlink counts although others are busier: users may leave these more than is known, and then what was put on few
+/// links because it made no difference is what all wait for.
+const UNSURE: f64 = 0.1;
+
 /// Nothing more is tried when the busiest link needs at most this much longer than it must.
 pub(super) const ENOUGH: f64 = 1.01;
 
@@ -70,7 +74,7 @@ pub(super) fn balance(desk: &mut Desk<'_>, drafts: &[Draft<'_>]) -> Vec<Result<P
             break;
         }
         let next = assigned(desk, drafts, &places, (&parts[..], other), floor);
-        if score(&next) < score(&best) {
+        if score(desk, drafts, &next) < score(desk, drafts, &best) {
             (best, way) = (next, other);
         }
     }
@@ -81,7 +85,7 @@ pub(super) fn balance(desk: &mut Desk<'_>, drafts: &[Draft<'_>]) -> Vec<Result<P
         }
         let next = assigned(desk, drafts, &places, (&parts[..], way), floor);
         latest.clone_from(&next.1);
-        if score(&next) < score(&best) {
+        if score(desk, drafts, &next) < score(desk, drafts, &best) {
             best = next;
         }
     }
@@ -114,11 +118,19 @@ fn places(desk: &Desk<'_>, drafts: &[Draft<'_>]) -> Vec<Result<Places, PlanError
     }
 }
 
-/// How long the repairs are expected to take: the time of the busiest link, and what depth and division cost.
-fn score((seconds, laid): &(f64, Vec<Laid>)) -> f64 {
+/// How long the repairs are expected to take: the time of the busiest link, a part of that of the busiest uplink and downlink, and what depth and
+/// division cost.
+fn score(desk: &mut Desk<'_>, drafts: &[Draft<'_>], (seconds, laid): &(f64, Vec<Laid>)) -> f64 {
+    drafts.iter().zip(laid).for_each(|(draft, laid)| carry(desk, draft, laid, 1.0));
+    let busiest = |link: &dyn Fn(usize) -> usize| {
+        let links = (0..desk.ids.len()).map(link).filter(|link| !desk.is_overlooked(*link));
+        links.map(|link| desk.time(link, 0.0)).fold(0.0, f64::max)
+    };
+    let other = UNSURE * (busiest(&|node| desk.up(node)) + busiest(&|node| desk.down(node)));
+    drafts.iter().zip(laid).for_each(|(draft, laid)| carry(desk, draft, laid, -1.0));
     let steps: usize = laid.iter().flatten().flat_map(|laid| &laid.trees).map(depth).sum();
     let more: usize = laid.iter().flatten().map(|laid| laid.trees.len().saturating_sub(1)).sum();
-    seconds * (1.0 + (FILL * steps as f64 + SPLIT * more as f64) / laid.len().max(1) as f64)
+    (seconds + other) * (1.0 + (FILL * steps as f64 + SPLIT * more as f64) / laid.len().max(1) as f64)
 }
 
 /// Transmissions on the longest way of a tree, less one.

@@ -381,3 +381,46 @@ fn sub_blocks_of_many_stripes_go_by_stars_or_paths_as_the_requestors_links_deman
         }
     }
 }
+
+#[test]
+fn where_uplinks_are_busiest_downlinks_are_loaded_evenly_too() {
+    const USERS: u64 = 4_375_000;
+    let code = kintsu_code::parse("rs:n=15,k=10").unwrap();
+    let lost = |seed: u64, number: u64| {
+        let bytes = if number < 24 { 1 << 20 } else { 26 << 10 };
+        let layout = Layout {
+            kind: LayoutKind::Striped,
+            block_bytes: bytes,
+            cell_bytes: 1024,
+            w: 1,
+            data_bytes: bytes * 10,
+        };
+        let mut nodes: Vec<u32> = (0..16).collect();
+        nodes.sort_by_key(|node| draw(seed + 100, number, u64::from(*node)));
+        let mut homes: Vec<Option<NodeId>> = nodes.into_iter().take(14).map(|n| Some(NodeId(n))).collect();
+        let at = draw(seed, 3, number) % 15;
+        homes.insert(at as usize, None);
+        let view = StripeView { id: StripeId(number), code: code.clone(), layout, homes };
+        DamagedStripe { view, lost: vec![BlockIndex(at as u8)], barred: BTreeSet::new() }
+    };
+    for (seed, least) in (0..9).zip([10, 30, 50].into_iter().cycle()) {
+        // Users leave another part of each uplink, and downlinks whole.
+        let mut topology = even_cluster(17, 17);
+        topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(USERS).unwrap());
+        for (node, rate) in &mut topology.rates.up {
+            let left = least + draw(seed, 1, node.0.into()) % (90 - least);
+            *rate = NonZeroU64::new(USERS * left / 100).unwrap();
+        }
+        let stripes: Vec<DamagedStripe> = (0..90).map(|number| lost(seed, number)).collect();
+        let (scene, blocks) = (Scene::of(&topology), LostBlock::all(&stripes));
+        let mut desk = Desk::new(&scene, &blocks);
+        for planned in auto(&scene, &mut History::default(), &blocks) {
+            let planned = planned.unwrap();
+            desk.carry(&planned, planned.bytes as f64);
+        }
+        let downs: Vec<f64> = (0..17).map(|node| desk.time(desk.down(node), 0.0)).collect();
+        let mean = downs.iter().sum::<f64>() / 17.0;
+        let most = downs.iter().copied().fold(0.0, f64::max);
+        assert!(most < 1.3 * mean && most < desk.seconds(), "{seed}: {downs:?}");
+    }
+}
