@@ -88,7 +88,11 @@ fn stragglers(size: Size) -> Result<Experiment> {
     let rescheduled =
         Claim::new("ChameleonEC's repair rate over its plans alone", gain(CHAMELEON, STATIC, &xs))
             .published(31.4)
-            .aim(Aim::AtLeast(31.0));
+            .aim(Aim::AtLeast(31.0))
+            .because(
+                "in the paper a node's transmissions run one after the other, so a late one holds up all behind it; here they stream side by side, and plans \
+                 that are not re-scheduled lose less",
+            );
     Ok(Experiment {
         differs: differs!(
             "0, 0.4 and 0.8 s for 0, 5 and 10 s; the time is that of the whole repair and not of the first phase; eight tasks read blocks of 1 MiB from one node; users are eight tasks"
