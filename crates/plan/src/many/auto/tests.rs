@@ -384,7 +384,7 @@ fn sub_blocks_of_many_stripes_go_by_stars_or_paths_as_the_requestors_links_deman
 
 #[test]
 fn where_uplinks_are_busiest_downlinks_are_loaded_evenly_too() {
-    const USERS: u64 = 4_375_000;
+    const LINK: u64 = 4_375_000;
     let code = kintsu_code::parse("rs:n=15,k=10").unwrap();
     let lost = |seed: u64, number: u64| {
         let bytes = if number < 24 { 1 << 20 } else { 26 << 10 };
@@ -406,10 +406,10 @@ fn where_uplinks_are_busiest_downlinks_are_loaded_evenly_too() {
     for (seed, least) in (0..9).zip([10, 30, 50].into_iter().cycle()) {
         // Users leave another part of each uplink, and downlinks whole.
         let mut topology = even_cluster(17, 17);
-        topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(USERS).unwrap());
+        topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(LINK).unwrap());
         for (node, rate) in &mut topology.rates.up {
             let left = least + draw(seed, 1, node.0.into()) % (90 - least);
-            *rate = NonZeroU64::new(USERS * left / 100).unwrap();
+            *rate = NonZeroU64::new(LINK * left / 100).unwrap();
         }
         let stripes: Vec<DamagedStripe> = (0..90).map(|number| lost(seed, number)).collect();
         let (scene, blocks) = (Scene::of(&topology), LostBlock::all(&stripes));
