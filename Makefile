@@ -10,8 +10,8 @@
 #                 goes into that page too, which has places for those policies and that code
 # make bench  builds the kernels that ours is compared with (scripts/rivals.sh) and measures kernel, planner, metadata, paths and a whole
 #             cluster on this machine; with PAGE=1 the tables of README.md and docs/measured.md are made of that
-# make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md: two hours, and one more for
-#             those of ChameleonEC
+# make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md; ends after three hours with what it
+#             has (on two processors that may not be all; each section says how long it took)
 # make updates TRACES=DIR  repeats the experiments of CAU with the traces of writes in a folder, an hour at most (scripts/updates.sh); with
 #             PAGE=docs/updates.md the tables go into that page; PARTS="cau-8 cau-10" are some of them
 
