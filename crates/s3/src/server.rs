@@ -169,10 +169,12 @@ impl Server {
         let places = Places::new(limits.connections);
         let most = limits.connections + ENDING;
         let serving = Serving::start(listener, "S3".to_owned(), most, ending, move |(stream, peer)| {
-            let (served, places) = (served.clone(), places.clone());
+            let served = served.clone();
+            // Here and not in the task, which may begin after that of a later connection: the oldest makes room first.
+            let place = places.take(address(peer));
             async move {
                 let counts = &served.gateway.counts;
-                let Some(place) = places.take(address(peer)) else {
+                let Some(place) = place else {
                     counts.without_place.fetch_add(1, Relaxed);
                     tracing::warn!(
                         "refused a connection to S3 from {peer}: all places, or half of them for it, have requests"
