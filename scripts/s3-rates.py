@@ -5,10 +5,11 @@ With --sign METHOD PATH in place of SECONDS it prints what to ask for instead.""
 import datetime
 import hashlib
 import hmac
-import http.client
+import itertools
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import time
 import urllib.parse
@@ -42,41 +43,61 @@ def signed(method, path):
     return f"{path}?{query}&X-Amz-Signature={hmac.new(key, text.encode(), hashlib.sha256).hexdigest()}"
 
 
-def call(connection, method, target, body=None):
-    connection.request(method, target, body)
-    answer = connection.getresponse()
-    length, buffer = 0, bytearray(1 << 20)
-    while got := answer.readinto(buffer):
-        length += got
-    if answer.status >= 300:
-        raise SystemExit(f"{method} {target}: {answer.status} {bytes(buffer[:300])}")
-    return length
+class Connection:
+    """A connection that is kept. It does as little as can be, because clients share the processors with what they measure."""
+
+    def __init__(self):
+        name, _, port = host.partition(":")
+        self.socket = socket.create_connection((name, int(port or 80)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = bytearray(1 << 20)
+        self.view = memoryview(self.buffer)
+
+    def call(self, head, body=b""):
+        """Sends a request and takes the whole answer. Returns its status and the bytes of its body."""
+        # A short body goes along with its head.
+        if len(body) < 1 << 16:
+            self.socket.sendall(head + body)
+        else:
+            self.socket.sendall(head)
+            self.socket.sendall(body)
+        got = 0
+        while (end := self.buffer.find(b"\r\n\r\n", 0, got)) < 0:
+            if not (more := self.socket.recv_into(self.view[got:])):
+                raise SystemExit(f"the server closed the connection: {head!r}")
+            got += more
+        lines = bytes(self.view[:end]).lower().split(b"\r\n")
+        status = int(lines[0].split()[1])
+        if status >= 300 and status != 404:
+            raise SystemExit(f"{head!r}: {bytes(self.view[:got])!r}")
+        length = next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
+        left = 0 if head.startswith(b"HEAD") else length - (got - end - 4)
+        while left > 0:
+            if not (more := self.socket.recv_into(self.view, min(left, len(self.buffer)))):
+                raise SystemExit(f"the server closed the connection: {head!r}")
+            left -= more
+        return status, length
+
+
+def head(method, path, size=0):
+    """The head of a request, signed."""
+    return f"{method} {signed(method, path)} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {size}\r\n\r\n".encode()
 
 
 def client(number, method, size, ready, begin, done):
-    connection = http.client.HTTPConnection(host)
-    body = os.urandom(size) if method == "PUT" else None
+    connection = Connection()
+    body = os.urandom(size) if method == "PUT" else b""
     many = 4096 if size < 1 << 16 else 64 if size < 1 << 24 else 2
-    targets = [signed(method, f"/{bucket}/{size}-{number}-{i}") for i in range(many)]
+    paths = [f"/{bucket}/{size}-{number}-{i}" for i in range(many)]
     if method == "GET":
         # What is read was written by the puts before, as far as they got.
-        check = http.client.HTTPConnection(host)
-        there = []
-        for i, target in enumerate(targets):
-            check.request("HEAD", signed("HEAD", f"/{bucket}/{size}-{number}-{i}"))
-            answer = check.getresponse()
-            answer.read()
-            if answer.status != 200:
-                break
-            there.append(target)
-            if len(there) == 256:
-                break
-        targets = there
+        paths = list(itertools.takewhile(lambda path: connection.call(head("HEAD", path))[0] == 200, paths[:256]))
+    heads = [head(method, path, len(body)) for path in paths]
     ready.put(number)
     begin.wait()
     count, begun = 0, time.monotonic()
     while time.monotonic() - begun < seconds:
-        length = call(connection, method, targets[count % len(targets)], body)
+        _, length = connection.call(heads[count % len(heads)], body)
         if method == "GET" and length != size:
             raise SystemExit(f"expected {size} bytes, got {length}")
         count += 1
@@ -104,9 +125,7 @@ if __name__ == "__main__":
     if sys.argv[3:4] == ["--sign"]:
         print(signed(*sys.argv[4:6]))
         sys.exit()
-    connection = http.client.HTTPConnection(host)
-    connection.request("PUT", signed("PUT", f"/{bucket}"))
-    connection.getresponse().read()
+    Connection().call(head("PUT", f"/{bucket}"))
     rows = []
     for name, size in SIZES:
         for clients in (1, 16):

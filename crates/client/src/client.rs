@@ -20,6 +20,7 @@ use tonic::{Response, Status};
 
 use crate::ClientError;
 use crate::error::is_unsent;
+use crate::feed::Spares;
 use crate::felt::Untold;
 use crate::pack::Packs;
 
@@ -69,6 +70,7 @@ struct Shared {
     farewells: Mutex<JoinSet<()>>,
     untold: Untold,
     packs: Packs,
+    spares: Arc<Spares>,
 }
 
 impl fmt::Debug for Client {
@@ -97,6 +99,7 @@ impl Client {
             farewells: Mutex::default(),
             untold: Untold::default(),
             packs: Packs::default(),
+            spares: Arc::default(),
         };
         Ok(Self { shared: Arc::new(shared), slice_bytes: None })
     }
@@ -361,6 +364,11 @@ impl Client {
 
     pub(crate) fn packs(&self) -> &Packs {
         &self.shared.packs
+    }
+
+    /// Buffers for the next stream.
+    pub(crate) fn spares(&self) -> &Arc<Spares> {
+        &self.shared.spares
     }
 
     pub(crate) fn untold(&self) -> &Untold {

@@ -6,15 +6,17 @@
 //! needs to be emptied hundreds of times a second.
 //!
 //! Invariants: the number of buffers, each as long as a stripe, does not depend on the length of the stream. A piece is
-//! handed on only when it is known whether it is the last one.
+//! handed on only when it is known whether it is the last one. Of a buffer that served another stream nobody sees more than was
+//! filled by this one.
 
 use std::io::{self, Read};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_wire::ambient::{blocking, rest};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::ClientError;
@@ -31,6 +33,10 @@ const REST: Duration = Duration::from_micros(500);
 /// After this many rests in a row that did not help, a piece is read without them.
 const MOST_USELESS: u32 = 3;
 
+/// Most bytes of spare buffers, and how long they are kept.
+const SPARE_BYTES: usize = 72 << 20;
+const SPARE_FOR: Duration = Duration::from_secs(10);
+
 /// Bytes that are read to see whether a stream goes on.
 const AHEAD_BYTES: usize = 64 << 10;
 
@@ -40,6 +46,40 @@ pub(crate) enum Stream<'s> {
     Here(&'s mut (dyn AsyncRead + Unpin + Send)),
     /// Read on a thread that may block.
     Blocking(Box<dyn Read + Send>),
+}
+
+/// Buffers of streams that have ended, for those that follow soon: the system clears fresh memory, page by page, which costs as much as
+/// receiving the bytes.
+#[derive(Default)]
+pub(crate) struct Spares(Mutex<Vec<Vec<u8>>>);
+
+impl Spares {
+    fn buffers(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, bytes: usize) -> Option<Vec<u8>> {
+        let mut buffers = self.buffers();
+        let at = buffers.iter().position(|buffer| buffer.len() == bytes)?;
+        Some(buffers.swap_remove(at))
+    }
+
+    fn give(self: &Arc<Self>, buffer: Vec<u8>) {
+        // Somebody must let go of them.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut buffers = self.buffers();
+        if buffers.iter().map(Vec::len).sum::<usize>() + buffer.len() > SPARE_BYTES {
+            return;
+        }
+        buffers.push(buffer);
+        if buffers.len() == 1 {
+            let spares = self.clone();
+            runtime.spawn(async move {
+                tokio::time::sleep(SPARE_FOR).await;
+                spares.buffers().clear();
+            });
+        }
+    }
 }
 
 /// A stream that is cut into pieces.
@@ -55,16 +95,39 @@ pub(crate) struct Feed<'s> {
     ahead: Buffer,
     /// Buffers that were made.
     made: usize,
-    free: (mpsc::Sender<Vec<u8>>, mpsc::Receiver<Vec<u8>>),
+    home: Home,
+    free: mpsc::Receiver<Vec<u8>>,
+}
+
+/// Where a buffer goes when nobody holds any of its bytes any more: to its stream, or, when that has ended, to the spare ones.
+#[derive(Clone)]
+struct Home {
+    free: mpsc::Sender<Vec<u8>>,
+    spares: Arc<Spares>,
+}
+
+impl Drop for Feed<'_> {
+    fn drop(&mut self) {
+        self.free.close();
+        while let Ok(free) = self.free.try_recv() {
+            self.home.spares.give(free);
+        }
+    }
 }
 
 impl<'s> Feed<'s> {
     /// Keeps at most `kept_bytes` in memory, but at least three pieces.
-    pub(crate) fn new(stream: Stream<'s>, piece_bytes: usize, kept_bytes: usize) -> Self {
+    pub(crate) fn new(
+        stream: Stream<'s>,
+        piece_bytes: usize,
+        kept_bytes: usize,
+        spares: &Arc<Spares>,
+    ) -> Self {
         let buffers = (kept_bytes / piece_bytes.max(1)).clamp(3, 9);
-        let free = mpsc::channel(buffers);
+        let (sender, free) = mpsc::channel(buffers);
+        let home = Home { free: sender, spares: spares.clone() };
         let ahead = Buffer::new(vec![0; AHEAD_BYTES.min(piece_bytes)]);
-        Self { stream: Some(stream), piece_bytes, buffers, offset: 0, ahead, made: 0, free }
+        Self { stream: Some(stream), piece_bytes, buffers, offset: 0, ahead, made: 0, home, free }
     }
 
     /// How many pieces may be written at the same time, while another is filled.
@@ -79,7 +142,7 @@ impl<'s> Feed<'s> {
         let offset = self.offset;
         self.offset += piece.len as u64;
         let size = (self.ahead.len == 0).then_some(self.offset);
-        let bytes = Arc::new(Bytes::from_owner(Filled { piece, home: self.free.0.clone() }));
+        let bytes = Arc::new(Bytes::from_owner(Filled { piece, home: self.home.clone() }));
         Ok(StripeSource { bytes, from: 0, offset, size })
     }
 
@@ -96,15 +159,15 @@ impl<'s> Feed<'s> {
     }
 
     async fn buffer(&mut self) -> Vec<u8> {
-        if let Ok(free) = self.free.1.try_recv() {
+        if let Ok(free) = self.free.try_recv() {
             return free;
         }
         if self.made < self.buffers {
             self.made += 1;
-            return vec![0; self.piece_bytes];
+            return self.home.spares.take(self.piece_bytes).unwrap_or_else(|| vec![0; self.piece_bytes]);
         }
         // This end of the channel has a sender too, so there is always an answer.
-        self.free.1.recv().await.unwrap_or_default()
+        self.free.recv().await.unwrap_or_default()
     }
 
     /// Fills a piece with what was read ahead and what follows, and reads ahead again.
@@ -199,7 +262,7 @@ impl Buffer {
 /// A buffer in use. It is used again when nobody holds any of its bytes any more.
 struct Filled {
     piece: Buffer,
-    home: mpsc::Sender<Vec<u8>>,
+    home: Home,
 }
 
 impl AsRef<[u8]> for Filled {
@@ -210,8 +273,10 @@ impl AsRef<[u8]> for Filled {
 
 impl Drop for Filled {
     fn drop(&mut self) {
-        // The feed may be gone.
-        let _ = self.home.try_send(std::mem::take(&mut self.piece.room));
+        let room = std::mem::take(&mut self.piece.room);
+        if let Err(gone) = self.home.free.try_send(room) {
+            self.home.spares.give(gone.into_inner());
+        }
     }
 }
 
@@ -221,7 +286,7 @@ mod tests {
 
     /// The pieces of a stream: their bytes, and the size that the last one tells.
     async fn pieces(stream: Stream<'_>, piece_bytes: usize) -> (Vec<Vec<u8>>, Vec<Option<u64>>) {
-        let mut feed = Feed::new(stream, piece_bytes, KEPT_BYTES);
+        let mut feed = Feed::new(stream, piece_bytes, KEPT_BYTES, &Arc::default());
         let (mut out, mut sizes) = (Vec::new(), Vec::new());
         loop {
             let piece = feed.next().await.unwrap();
@@ -293,10 +358,39 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_follows_soon_gets_the_buffers_of_the_last_one() {
+        let spares = Arc::default();
+        for (bytes, spare) in [(&[1u8; 25][..], 0), (&[2; 15], 3), (&[3; 7], 3)] {
+            let mut stream = bytes;
+            let mut feed = Feed::new(Stream::Here(&mut stream), 10, KEPT_BYTES, &spares);
+            assert_eq!(spares.buffers().len(), spare);
+            let (mut pieces, mut all) = (Vec::new(), Vec::new());
+            loop {
+                let piece = feed.next().await.unwrap();
+                let mut read = vec![0; piece.bytes.len() as usize];
+                piece.bytes.read_at(0, &mut read).unwrap();
+                all.extend(read);
+                let last = piece.size.is_some();
+                pieces.push(piece);
+                if last {
+                    break;
+                }
+            }
+            assert_eq!(all, bytes);
+            // Some come home before their stream has ended, and some after.
+            pieces.truncate(1);
+            drop((feed, pieces));
+        }
+        tokio::time::sleep(2 * SPARE_FOR).await;
+        assert!(spares.buffers().is_empty());
+    }
+
     #[tokio::test]
     async fn a_stream_that_breaks_is_an_error_and_not_an_end() {
         for len in [0, 9, 10, 11, 25] {
-            let mut feed = Feed::new(Stream::Blocking(Box::new(Broken(len))), 10, KEPT_BYTES);
+            let mut feed =
+                Feed::new(Stream::Blocking(Box::new(Broken(len))), 10, KEPT_BYTES, &Arc::default());
             let mut whole = 0;
             let error = loop {
                 match feed.next().await {

@@ -1,15 +1,18 @@
 //! Small objects that come while others are being written are written together, as one pack in one stripe: group commit.
 //!
 //! A put that comes while this client writes no other small object is written at once, by itself. Those that come meanwhile
-//! wait, and when a write ends, all that wait begin as the next one. There is no timer: a put never waits for one that has not
-//! come, if nothing else is written. Two writes are under way at most, the second only if it is about as large as those
-//! before it: writers whose objects were just written send their next ones now, and a small write costs as much as a large one.
+//! wait, and when a write ends, all that wait begin as the next one. Two writes are under way at most, the second only if it is
+//! about as large as those before it: a small write costs as much as a large one.
+//!
+//! Writers whose objects were just written send their next ones now. So the next write first waits for them, for half as long as the
+//! last one took at most (`Gather`); unless that was of no use lately. A writer alone waits for nobody.
 //!
 //! Invariants: a member is acknowledged when the transaction that made it visible is durable, and not before; what
 //! becomes of one member does not depend on the others, except that an error of the whole write is an error of each.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kintsu_wire::message::{
@@ -57,7 +60,23 @@ struct Line {
     /// How many those had that began lately: the most, a quarter less with each that begins.
     usual: usize,
     waiting: VecDeque<Small>,
+    gather: Option<Gather>,
+    /// How many more writes end before the next gathering.
+    skip: u32,
+    /// How many the last gathering of no use made to be skipped.
+    skipped: u32,
 }
+
+/// The next write waits until as many have come as may come soon.
+struct Gather {
+    /// Those of the write that has ended, and those that waited then.
+    wanted: usize,
+    waited: usize,
+    until: Instant,
+}
+
+/// Most gatherings that are skipped.
+const MOST_SKIPPED: u32 = 63;
 
 /// A small object that waits.
 struct Small {
@@ -81,23 +100,31 @@ struct Writing {
     client: Client,
     kind: Kind,
     count: usize,
+    since: Instant,
+}
+
+impl Writing {
+    fn new(client: &Client, kind: &Kind, count: usize) -> Self {
+        Self { client: client.clone(), kind: kind.clone(), count, since: Instant::now() }
+    }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        let begun = {
+        let now = Instant::now();
+        let until = {
             let mut lines = self.client.packs().lines();
             let Some(line) = lines.get_mut(&self.kind) else { return };
-            if let Some(at) = line.writing.iter().position(|count| *count == self.count) {
-                line.writing.swap_remove(at);
-            }
-            let begun = line.begin(self.kind.most_bytes());
-            if line.writing.is_empty() {
-                lines.remove(&self.kind);
-            }
-            begun
+            line.ended(self.count, now - self.since, now)
         };
-        self.client.write_packs(&self.kind, begun);
+        self.client.go_on(&self.kind);
+        if let (Some(until), Ok(runtime)) = (until, tokio::runtime::Handle::try_current()) {
+            let (client, kind) = (self.client.clone(), self.kind.clone());
+            runtime.spawn(async move {
+                tokio::time::sleep_until(until).await;
+                client.go_on(&kind);
+            });
+        }
     }
 }
 
@@ -108,13 +135,54 @@ impl Packs {
 }
 
 impl Line {
+    fn is_idle(&self) -> bool {
+        self.writing.is_empty() && self.waiting.is_empty() && self.gather.is_none()
+    }
+
+    /// A write of `count` objects has ended, which took so long. Returns until when the next one waits, if it does.
+    fn ended(&mut self, count: usize, took: Duration, now: Instant) -> Option<Instant> {
+        if let Some(at) = self.writing.iter().position(|writing| *writing == count) {
+            self.writing.swap_remove(at);
+        }
+        let waited = self.waiting.len();
+        let wanted = (waited + count).min(MOST_MEMBERS);
+        if wanted < 2 || !self.writing.is_empty() {
+            return None;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        let until = now + took / 2;
+        self.gather = Some(Gather { wanted, waited, until });
+        Some(until)
+    }
+
+    /// Whether the next write waits for more objects.
+    fn gathers(&mut self, most_bytes: u64, now: Instant) -> bool {
+        let Some(Gather { wanted, waited, until }) = self.gather else { return false };
+        let came = self.waiting.len();
+        let is_full = || self.waiting.iter().map(|small| small.new.size).sum::<u64>() >= most_bytes;
+        if came < wanted && now < until && !is_full() {
+            return true;
+        }
+        // In one and a half times the time, one and a half times as many.
+        let is_of_use = came >= wanted || came >= 2 && 2 * came >= 3 * waited;
+        self.skipped = if is_of_use { 0 } else { (2 * self.skipped + 1).min(MOST_SKIPPED) };
+        (self.gather, self.skip) = (None, self.skipped);
+        false
+    }
+
     /// The writes that begin now.
-    fn begin(&mut self, most_bytes: u64) -> Vec<Vec<Small>> {
+    fn begin(&mut self, most_bytes: u64, now: Instant) -> Vec<Vec<Small>> {
         let mut begun = Vec::new();
         while self.writing.len() < WRITES {
             self.waiting.retain(|small| !small.tell.is_closed());
             let alone = self.writing.is_empty();
-            if self.waiting.is_empty() || (!alone && self.waiting.len() < self.usual) {
+            if alone && self.gathers(most_bytes, now)
+                || self.waiting.is_empty()
+                || !alone && self.waiting.len() < self.usual
+            {
                 break;
             }
             let members = self.next(most_bytes);
@@ -201,27 +269,31 @@ impl Client {
     fn write_now(&self, kind: &Kind) -> Option<Writing> {
         let mut lines = self.packs().lines();
         let line = lines.entry(kind.clone()).or_default();
-        let idle = line.writing.is_empty() && line.waiting.is_empty();
-        idle.then(|| {
+        line.is_idle().then(|| {
             line.writing.push(1);
-            Writing { client: self.clone(), kind: kind.clone(), count: 1 }
+            Writing::new(self, kind, 1)
         })
     }
 
     /// An object waits for the next write; begins that if it may.
     fn write_soon(&self, kind: &Kind, small: Small) {
-        let begun = {
-            let mut lines = self.packs().lines();
-            let line = lines.entry(kind.clone()).or_default();
-            line.waiting.push_back(small);
-            line.begin(kind.most_bytes())
-        };
-        self.write_packs(kind, begun);
+        self.packs().lines().entry(kind.clone()).or_default().waiting.push_back(small);
+        self.go_on(kind);
     }
 
-    fn write_packs(&self, kind: &Kind, begun: Vec<Vec<Small>>) {
+    /// Begins the writes that may begin.
+    fn go_on(&self, kind: &Kind) {
+        let begun = {
+            let mut lines = self.packs().lines();
+            let Some(line) = lines.get_mut(kind) else { return };
+            let begun = line.begin(kind.most_bytes(), Instant::now());
+            if line.is_idle() {
+                lines.remove(kind);
+            }
+            begun
+        };
         for mut members in begun {
-            let writing = Writing { client: self.clone(), kind: kind.clone(), count: members.len() };
+            let writing = Writing::new(self, kind, members.len());
             if members.len() == 1 {
                 // If nobody waits for it any more, the next write begins.
                 let _ = members.remove(0).tell.send(Turn::Alone(Some(writing)));
@@ -328,4 +400,94 @@ async fn whole(source: &Arc<dyn ReadAt>) -> Result<Bytes, ClientError> {
     let read = kintsu_wire::ambient::blocking(read).await;
     let read = read.map_err(|e| ClientError::Io(format!("reading the source ended early: {e}")))?;
     Ok(read?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    impl Line {
+        /// An object comes; returns how many objects the writes have that begin.
+        fn come(&mut self, now: Instant) -> Vec<usize> {
+            let new = NewMember {
+                name: String::new(),
+                size: 4096,
+                replace: false,
+                attributes: Attributes::default(),
+                moves: None,
+            };
+            let end = MemberEnd { checksum: None, ending: None, given_up: false };
+            let (tell, told) = oneshot::channel();
+            // It waits for ever.
+            Box::leak(Box::new(told));
+            self.waiting.push_back(Small { new, bytes: Bytes::new(), end, since: now, tell });
+            self.begun(now)
+        }
+
+        fn begun(&mut self, now: Instant) -> Vec<usize> {
+            self.begin(PACK_BYTES, now).iter().map(Vec::len).collect()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writers_that_come_back_go_together() {
+        let (mut line, mut now) = (Line::default(), Instant::now());
+        let mut begun: Vec<usize> = (0..16).flat_map(|_| line.come(now)).collect();
+        // Each write takes 8 ms; whoever was in it comes back within 3.
+        let mut sizes = Vec::new();
+        for _ in 0..20 {
+            let size = begun.remove(0);
+            now += 8 * MS;
+            line.ended(size, 8 * MS, now);
+            begun.extend(line.begun(now));
+            for i in 0..size as u32 {
+                begun.extend(line.come(now + 3 * MS * i / 16));
+            }
+            now += 3 * MS;
+            sizes.push(size);
+        }
+        assert!(sizes[8..].iter().all(|size| *size == 16), "{sizes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_waits_seldom_for_writers_that_do_not_come_back() {
+        let (mut line, mut now) = (Line::default(), Instant::now());
+        let (mut begun, mut waits) = (line.come(now), 0);
+        for _ in 0..200 {
+            let size = begun.remove(0);
+            // Others come while it is written, evenly.
+            for _ in 0..4 {
+                now += 2 * MS;
+                begun.extend(line.come(now));
+            }
+            // A second one ends with it.
+            let more = std::mem::take(&mut begun);
+            line.ended(size, 8 * MS, now);
+            let until = more.into_iter().filter_map(|size| line.ended(size, 8 * MS, now)).next_back();
+            begun.extend(line.begun(now));
+            if begun.is_empty() {
+                waits += 1;
+                now = until.unwrap_or(now + 4 * MS);
+                begun.extend(line.begun(now));
+            }
+            assert!(!begun.is_empty());
+        }
+        assert!(waits < 20, "{waits}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_writer_alone_never_waits() {
+        let (mut line, now) = (Line::default(), Instant::now());
+        for _ in 0..5 {
+            assert_eq!(line.come(now), [1]);
+            assert_eq!(line.ended(1, 8 * MS, now), None);
+            assert!(line.is_idle());
+        }
+        // Nobody comes back of many.
+        line.ended(16, 8 * MS, now);
+        assert!(!line.is_idle() && line.begun(now).is_empty());
+        assert!(line.begun(now + 4 * MS).is_empty() && line.is_idle());
+    }
 }

@@ -247,8 +247,8 @@ impl Client {
         };
         let code = received_code(&options.code, definition).await?;
         let (block, cell) = Layout::stream_sizes(code.k(), code.w(), options.block_bytes, options.cell_bytes);
-        let mut feed =
-            Feed::new(stream, stripe_bytes(code.k(), block)?, options.kept_bytes.unwrap_or(KEPT_BYTES));
+        let (piece, kept) = (stripe_bytes(code.k(), block)?, options.kept_bytes.unwrap_or(KEPT_BYTES));
+        let mut feed = Feed::new(stream, piece, kept, self.spares());
         let first = feed.next().await?;
         if first.size.is_some() {
             return self.put_as(first.bytes, (name, None), options, finish, |done, _| progress(done)).await;

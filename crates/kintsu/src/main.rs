@@ -14,8 +14,8 @@ mod units;
 use anyhow::Context;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-/// The allocator of musl has one lock for all threads: with it reads are slower by a third.
-#[cfg(target_env = "musl")]
+/// The allocators of the C libraries cost more: musl's has one lock for all threads; glibc's gives long buffers back to the system, which
+/// clears them again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

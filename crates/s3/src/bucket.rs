@@ -1,6 +1,8 @@
 //! What is known of a bucket. It is an object without bytes, whose facts are the bucket's settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kintsu_client::ClientError;
 use kintsu_wire::message::{Attributes, Change, Changed, Check, ObjectInfo, Step};
@@ -47,6 +49,60 @@ pub(crate) enum Versioning {
     Enabled,
     /// Those that there are stay; a put replaces the null version.
     Suspended,
+}
+
+/// Lookups of the objects of buckets, which every request needs. Those that ask for the same one while it is looked up share the next
+/// lookup: it begins after they came, so nobody gets what was before.
+#[derive(Default)]
+pub(crate) struct Lookups(Mutex<HashMap<String, Arc<Turns>>>);
+
+/// The lookups of one object, one after the other.
+#[derive(Default)]
+struct Turns {
+    begun: AtomicU64,
+    /// The number of the last one, and what it found.
+    last: tokio::sync::Mutex<(u64, Option<Found>)>,
+}
+
+type Found = Result<ObjectInfo, ClientError>;
+
+/// One who asks.
+struct Asks<'l> {
+    of: &'l Lookups,
+    name: &'l str,
+    turns: Arc<Turns>,
+}
+
+impl Drop for Asks<'_> {
+    fn drop(&mut self) {
+        let mut all = self.of.all();
+        // Nobody else asks: the others are in the table and here.
+        if Arc::strong_count(&self.turns) == 2 {
+            all.remove(self.name);
+        }
+    }
+}
+
+impl Lookups {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Turns>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn share<F: Future<Output = Found>>(&self, name: &str, look: impl FnOnce() -> F) -> Found {
+        let turns = self.all().entry(name.to_owned()).or_default().clone();
+        let asks = Asks { of: self, name, turns };
+        let before = asks.turns.begun.load(SeqCst);
+        let mut last = asks.turns.last.lock().await;
+        match &*last {
+            (number, Some(found)) if *number > before => found.clone(),
+            _ => {
+                let number = asks.turns.begun.fetch_add(1, SeqCst) + 1;
+                let found = look().await;
+                *last = (number, Some(found.clone()));
+                found
+            }
+        }
+    }
 }
 
 /// A bucket, as it was at some moment.
@@ -137,7 +193,8 @@ impl Gateway {
     /// # Errors
     /// `NoSuchBucket`; failures of the cluster.
     pub(crate) async fn bucket(&self, name: &str) -> S3Result<Bucket> {
-        match self.client.info(&names::bucket(name)).await {
+        let object = names::bucket(name);
+        match self.lookups.share(&object, || self.client.info(&object)).await {
             Ok(info) => Ok(Bucket::of(name, info)),
             Err(ClientError::NotFound(_)) => Err(no_such(name)),
             Err(other) => Err(of(other)),
@@ -263,4 +320,42 @@ pub(crate) fn written<T: Serialize>(document: &T) -> S3Result<Option<String>> {
 /// The answer for a bucket that does not exist.
 pub(crate) fn no_such(name: &str) -> S3Error {
     because(S3ErrorCode::NoSuchBucket, format!("there is no bucket {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::entry::fixture::stored;
+
+    #[tokio::test]
+    async fn who_asks_during_a_lookup_shares_the_next_one() {
+        let (lookups, now) = (Lookups::default(), watch::Sender::new(0));
+        // Finds how often the time had moved when it began, after the time moves again.
+        let look = || {
+            let mut moved = now.subscribe();
+            let size = *moved.borrow_and_update();
+            async move {
+                moved.changed().await.unwrap();
+                Ok(stored("s3", size, []))
+            }
+        };
+        let ask = || Box::pin(lookups.share("s3", look).map(|found| found.unwrap().size));
+        let mut first = ask();
+        assert_eq!((&mut first).now_or_never(), None);
+        let mut others: Vec<_> = (0..4).map(|_| ask()).collect();
+        assert!(others.iter_mut().all(|asks| asks.now_or_never().is_none()));
+        now.send_replace(1);
+        assert_eq!(first.await, 0);
+        // The one whose turn it is goes away, and another looks.
+        let mut gone = others.remove(0);
+        assert_eq!((&mut gone).now_or_never(), None);
+        drop(gone);
+        assert!(others.iter_mut().all(|asks| asks.now_or_never().is_none()));
+        now.send_replace(2);
+        assert_eq!(futures::future::join_all(others).await, [1; 3]);
+        assert!(lookups.all().is_empty());
+    }
 }

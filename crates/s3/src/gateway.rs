@@ -14,7 +14,7 @@ use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::access::Caller;
 use crate::audit::Attempt;
 use crate::body::{Claims, Intake};
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Lookups};
 use crate::error::{Asked, because};
 use crate::memory::{Held, Memory, Told};
 use crate::metrics::Counts;
@@ -94,12 +94,13 @@ pub(crate) struct Gateway {
     pub keys: Arc<Keys>,
     pub counts: Arc<Counts>,
     memory: Arc<Memory>,
+    pub lookups: Lookups,
 }
 
 impl Gateway {
     pub(crate) fn new(client: Client, keys: Arc<Keys>, config: Config) -> Self {
         let memory = Memory::new(config.limits.memory_bytes);
-        Self { client, config, keys, counts: Arc::default(), memory }
+        Self { client, config, keys, counts: Arc::default(), memory, lookups: Lookups::default() }
     }
 
     /// A body of which `len` bytes are to come, if that is known otherwise than from itself.
