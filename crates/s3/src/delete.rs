@@ -10,6 +10,7 @@ use crate::bucket::{self, Bucket, Versioning};
 use crate::entry::{self, Entry};
 use crate::error::{because, of};
 use crate::gateway::{self, Gateway};
+use crate::versions::Named;
 use crate::{actions, lock, names};
 
 /// Most objects in one request.
@@ -137,13 +138,12 @@ impl Gateway {
     ) -> S3Result<Option<(Change, Deleted)>> {
         let name = names::object(&bucket.name, key);
         let older = names::versions(&bucket.name, key);
-        let current = self.current(&name).await?;
-        let is_current = current.as_ref().is_some_and(|info| Entry(info).version() == version);
+        let Named { current, found } = self.find_version(bucket, key, version).await?;
+        let Some(target) = &found else { return Ok(None) };
+        let is_current = current.as_ref().is_some_and(|info| info.id == target.id);
         let mut checks = vec![Check::Is { name: name.clone(), id: current.as_ref().map(|info| info.id) }];
         // The newest of the others, and the one that is the newest without it.
         let rest = self.client.list(&older, None, 2).await.map_err(of)?.objects;
-        let found = if is_current { current.clone() } else { self.older(bucket, key, version).await? };
-        let Some(target) = &found else { return Ok(None) };
         only.judge(Some(target))?;
         lock::may_remove(Entry(target), bypass)?;
         if bucket.fact(bucket::LOCK).is_some() {

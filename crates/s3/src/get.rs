@@ -458,14 +458,15 @@ impl Gateway {
                 Err(other) => return Err(crate::error::of(other)),
             }
         }
-        let (name, info) = self.version(bucket, key, version).await?;
-        let found = self.client.find(&name, at).await.map_err(crate::error::of)?;
-        if found.info().id != info.id {
-            return Err(because(
-                S3ErrorCode::ServiceUnavailable,
-                "the object was changed meanwhile; try again",
-            ));
+        // A version has another name when it becomes the newest one, or another one does.
+        for _ in 0..crate::delete::TRIES {
+            let (name, info) = self.version(bucket, key, version).await?;
+            match self.client.find(&name, at).await {
+                Ok(found) if found.info().id == info.id => return Ok(found),
+                Ok(_) | Err(kintsu_client::ClientError::NotFound(_)) => {}
+                Err(other) => return Err(crate::error::of(other)),
+            }
         }
-        Ok(found)
+        Err(crate::delete::crowded(key))
     }
 }

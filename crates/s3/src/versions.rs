@@ -17,8 +17,17 @@ use crate::names;
 /// Versions in one page of a search.
 const PAGE: u32 = 1000;
 
+/// How often a listing is made again because it changed meanwhile.
+const LISTED: u32 = 8;
+
 /// Most pages of a search.
 const SEARCHED: u32 = 10;
+
+/// A version that was looked for, and the newest version of its key just before.
+pub(crate) struct Named {
+    pub current: Option<ObjectInfo>,
+    pub found: Option<ObjectInfo>,
+}
 
 impl Gateway {
     /// A version of a key, with the name of its object; the newest one if none is named.
@@ -33,9 +42,8 @@ impl Gateway {
     ) -> S3Result<(String, ObjectInfo)> {
         names::checked_key(key)?;
         let name = names::object(&bucket.name, key);
-        let current = self.current(&name).await?;
         let Some(version) = version else {
-            if let Some(info) = current {
+            if let Some(info) = self.current(&name).await? {
                 return Ok((name, info));
             }
             let mut missing = because(S3ErrorCode::NoSuchKey, format!("there is no object {key:?}"));
@@ -48,16 +56,35 @@ impl Gateway {
                 None => missing,
             });
         };
-        if let Some(info) = current.filter(|info| Entry(info).version() == version) {
-            return Ok((name, info));
-        }
-        match self.older(bucket, key, version).await? {
+        match self.find_version(bucket, key, version).await?.found {
             Some(info) if Entry(&info).is_marker() => {
                 let error = because(S3ErrorCode::MethodNotAllowed, "this version is a delete marker");
                 Err(marked(error, &info))
             }
             Some(info) => Ok((info.name.clone(), info)),
             None => Err(because(S3ErrorCode::NoSuchVersion, format!("{key:?} has no version {version}"))),
+        }
+    }
+
+    /// Looks for a version among the newest one and the others.
+    pub(crate) async fn find_version(&self, bucket: &Bucket, key: &str, version: &str) -> S3Result<Named> {
+        let name = names::object(&bucket.name, key);
+        let mut current = self.current(&name).await?;
+        loop {
+            let newest = current.clone().filter(|info| Entry(info).version() == version);
+            let found = match newest {
+                None => self.older(bucket, key, version).await?,
+                newest => newest,
+            };
+            if found.is_some() {
+                return Ok(Named { current, found });
+            }
+            // Meanwhile it may have become the newest one, because that was deleted.
+            let now = self.current(&name).await?;
+            if now.as_ref().map(|info| info.id) == current.as_ref().map(|info| info.id) {
+                return Ok(Named { current, found });
+            }
+            current = now;
         }
     }
 
@@ -68,12 +95,7 @@ impl Gateway {
     }
 
     /// One of them.
-    pub(crate) async fn older(
-        &self,
-        bucket: &Bucket,
-        key: &str,
-        version: &str,
-    ) -> S3Result<Option<ObjectInfo>> {
+    async fn older(&self, bucket: &Bucket, key: &str, version: &str) -> S3Result<Option<ObjectInfo>> {
         if version == entry::NULL {
             return self.older_null(bucket, key).await;
         }
@@ -289,20 +311,31 @@ impl Gateway {
         if most == 0 {
             return Ok(Merged { items: Vec::new(), more: false });
         }
-        let pages = [
-            (names::objects(&bucket.name), after.current.clone()),
-            (names::all_versions(&bucket.name), after.older.clone()),
-        ];
-        let mut items = Vec::new();
-        let mut more = false;
-        for (base, after) in pages {
+        let page = async |base: &str, after: &Option<String>| {
             let list = List {
                 prefix: format!("{base}{prefix}"),
-                after,
+                after: after.clone(),
                 limit: most + 1,
                 delimiter: delimiter.to_owned(),
             };
-            let page = self.client.list_page(list).await.map_err(of)?;
+            self.client.list_page(list).await.map_err(of)
+        };
+        let bases = [names::objects(&bucket.name), names::all_versions(&bucket.name)];
+        let mut newest = page(&bases[0], &after.current).await?;
+        let mut older = page(&bases[1], &after.older).await?;
+        // What changes from one to the other meanwhile could be in neither.
+        for _ in 0..LISTED {
+            let now = page(&bases[0], &after.current).await?;
+            let is_same =
+                now.objects.iter().map(|info| info.id).eq(newest.objects.iter().map(|info| info.id));
+            newest = now;
+            if is_same {
+                break;
+            }
+            older = page(&bases[1], &after.older).await?;
+        }
+        let (mut items, mut more) = (Vec::new(), false);
+        for (base, page) in bases.iter().zip([newest, older]) {
             more |= page.more;
             let key = |name: &str| {
                 let key = name.strip_prefix(base.as_str()).unwrap_or(name);

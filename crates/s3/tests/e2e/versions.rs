@@ -132,6 +132,39 @@ async fn puts_and_deletes_at_once_leave_every_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_is_deleted_or_read_while_those_before_it_are_deleted_is_found() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    versioning(&site, "Enabled").await;
+    for _ in 0..20 {
+        let mut versions = Vec::new();
+        for _ in 0..6 {
+            let made = site.put("/bucket/k", b"bytes").await.ok();
+            versions.push(made.header("x-amz-version-id").unwrap().to_owned());
+        }
+        // The first one becomes the newest one at some moment.
+        let target = |version: &str| format!("/bucket/k?versionId={version}");
+        let kept = versions.remove(0);
+        let read = target(&kept);
+        let deletes = versions.iter().map(|version| {
+            let (site, target) = (&site, target(version));
+            async move { site.call("DELETE", &target, b"").await.ok() }
+        });
+        let reads = async {
+            for _ in 0..8 {
+                assert_eq!(site.get(&read).await.ok().text(), "bytes");
+                let listed = site.get("/bucket?versions").await.ok();
+                assert!(listed.elements("VersionId").contains(&kept), "{listed:?}");
+            }
+        };
+        futures::future::join(futures::future::join_all(deletes), reads).await;
+        let listed = site.get("/bucket?versions").await.ok();
+        assert_eq!(listed.elements("VersionId").len(), 1, "{listed:?}");
+        site.call("DELETE", &read, b"").await.ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_began_before_versions_were_kept_removes_none() {
     let site = Site::start().await;
     site.put("/bucket", b"").await.ok();
