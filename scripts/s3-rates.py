@@ -68,7 +68,8 @@ class Connection:
             got += more
         lines = bytes(self.view[:end]).lower().split(b"\r\n")
         status = int(lines[0].split()[1])
-        if status >= 300 and status != 404:
+        # Of what is only asked for, an absent object is an answer.
+        if status >= 300 and not (status == 404 and head.startswith(b"HEAD")):
             raise SystemExit(f"{head!r}: {bytes(self.view[:got])!r}")
         length = next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
         left = 0 if head.startswith(b"HEAD") else length - (got - end - 4)

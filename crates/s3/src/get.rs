@@ -467,6 +467,6 @@ impl Gateway {
                 Err(other) => return Err(crate::error::of(other)),
             }
         }
-        Err(crate::delete::crowded(key))
+        Err(because(S3ErrorCode::ServiceUnavailable, "the object was changed meanwhile; try again"))
     }
 }
