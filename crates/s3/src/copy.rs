@@ -11,7 +11,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::access::{self, AccessRequest, Caller, RequestContext};
 use crate::body::Claims;
 use crate::entry::{self, Entry};
-use crate::error::{because, invalid};
+use crate::error::{because, invalid, of};
 use crate::gateway::{self, Gateway};
 use crate::get::{self, Conditions};
 use crate::multipart::checked_number;
@@ -212,10 +212,7 @@ impl Gateway {
         let len = range.end - range.start;
         // For the read and the write at once: a copy that has one and waits for the other would block others in vain.
         let memory = self.memory(put::memory_of(Some(len)) + get::memory_of(len)).await?;
-        let body = match len {
-            0 => StreamingBlob::from(s3s::Body::empty()),
-            _ => self.bytes(from, range, None),
-        };
+        let body = self.bytes(from, range, None).await.map_err(of)?;
         let intake = self.intake(body, Some(len), &storing.claims);
         self.store(intake, storing, Some(memory)).await
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt, stream};
 use http::header::{ETAG, LAST_MODIFIED};
 use http::{HeaderMap, HeaderValue};
-use kintsu_client::{Found, GetOptions};
+use kintsu_client::{ClientError, Found, GetOptions};
 use kintsu_wire::message::ObjectInfo;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use crate::body::from_queue;
 use crate::bucket::Bucket;
 use crate::entry::{self, Entry, algorithms, values};
-use crate::error::{because, invalid};
+use crate::error::{because, invalid, of};
 use crate::gateway::{self, Gateway};
 use crate::memory::Held;
 use crate::{lifecycle, names, sums, tags};
@@ -173,12 +173,23 @@ fn wanted(entry: Entry<'_>, range: Option<&s3s::dto::Range>, part: Option<i32>) 
 }
 
 impl Gateway {
-    /// A stream of bytes of an object that was found.
-    pub(crate) fn bytes(&self, found: Found, range: Range<u64>, memory: Option<Held>) -> StreamingBlob {
-        let (queue, pieces) = mpsc::channel::<io::Result<Bytes>>(PIECES);
+    /// A stream of bytes of an object that was found, when the first of them have come.
+    ///
+    /// # Errors
+    /// None can be read.
+    pub(crate) async fn bytes(
+        &self,
+        found: Found,
+        range: Range<u64>,
+        memory: Option<Held>,
+    ) -> Result<StreamingBlob, ClientError> {
+        if range.is_empty() {
+            return Ok(StreamingBlob::from(s3s::Body::empty()));
+        }
+        let (queue, mut pieces) = mpsc::channel::<Result<Bytes, ClientError>>(PIECES);
         // Held until both ends are gone: the read, and the pieces that wait for the client.
         let memory = memory.map(Arc::new);
-        let taken = (pieces, memory.clone());
+        let taken = memory.clone();
         tokio::spawn(async move {
             let _memory = memory;
             let (into, mut from) = mpsc::channel(PIECES);
@@ -196,20 +207,22 @@ impl Gateway {
             if let Err(error) = ended {
                 tracing::debug!("a read ended early: {error}");
                 // The connection is cut, so that the client does not take the piece for the whole.
-                let _ = queue.send(Err(io::Error::other(error.to_string()))).await;
+                let _ = queue.send(Err(error)).await;
             }
         });
-        from_queue(stream::unfold(taken, |(mut pieces, memory)| async move {
-            pieces.recv().await.map(|piece| (piece, (pieces, memory)))
-        }))
+        let first = pieces.recv().await.transpose()?;
+        let rest = stream::unfold((pieces, taken), |(mut pieces, memory)| async move {
+            pieces.recv().await.map(|piece| (piece.map_err(io::Error::other), (pieces, memory)))
+        });
+        Ok(from_queue(stream::iter(first.map(Ok)).chain(rest)))
     }
 
     /// What a request to read an object gets, with or without its bytes.
     ///
     /// # Errors
     /// A condition does not hold; `InvalidRange`; `InvalidPart`.
-    fn granted(&self, bucket: &Bucket, entry: Entry<'_>, reading: Reading<'_>) -> S3Result<Granted> {
-        let Reading { key, version, conditions, range, part, sums } = reading;
+    fn granted(&self, bucket: &Bucket, entry: Entry<'_>, reading: &Reading<'_>) -> S3Result<Granted> {
+        let &Reading { key, version, ref conditions, range, part, sums } = reading;
         conditions.judge(entry)?;
         let wanted = wanted(entry, range, part)?;
         let sums = shown_sums(entry, sums, wanted.header.is_none(), part);
@@ -232,19 +245,27 @@ impl Gateway {
             Some(s3s::dto::Range::Int { first, .. }) => first,
             _ => 0,
         };
-        let found = self.find(&bucket, &input.key, input.version_id.as_deref(), at).await?;
-        let info = found.info().clone();
-        let entry = Entry(&info);
-        let Granted { wanted: Wanted { range, header, parts }, sums, ends } =
-            self.granted(&bucket, entry, reading!(input))?;
-        let retention = entry.retention().unwrap_or_default();
-        let memory = self.memory(memory_of(range.end - range.start)).await?;
-        let len = range.end - range.start;
-        let body = if len == 0 {
-            StreamingBlob::from(s3s::Body::empty())
-        } else {
-            self.bytes(found, range, Some(memory))
+        let reading = reading!(input);
+        let mut found = self.find(&bucket, reading.key, reading.version, at).await?;
+        let (info, granted, body) = loop {
+            let info = found.info().clone();
+            let granted = self.granted(&bucket, Entry(&info), &reading)?;
+            let range = granted.wanted.range.clone();
+            let memory = self.memory(memory_of(range.end - range.start)).await?;
+            match self.bytes(found, range, Some(memory)).await {
+                Ok(body) => break (info, granted, body),
+                // If it has given way to another one meanwhile, that one is read.
+                Err(error) => {
+                    found = self.find(&bucket, reading.key, reading.version, at).await?;
+                    if found.info().id == info.id {
+                        return Err(of(error));
+                    }
+                }
+            }
         };
+        let Granted { wanted: Wanted { range, header, parts }, sums, ends } = granted;
+        let (entry, len) = (Entry(&info), range.end - range.start);
+        let retention = entry.retention().unwrap_or_default();
         let tag_count = tags::parse(entry.fact(entry::TAGS).unwrap_or_default())?.len() as i32;
         Ok(S3Response::new(GetObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
@@ -289,7 +310,7 @@ impl Gateway {
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
         let entry = Entry(&info);
         let Granted { wanted: Wanted { range, header, parts }, sums, ends } =
-            self.granted(&bucket, entry, reading!(input))?;
+            self.granted(&bucket, entry, &reading!(input))?;
         let retention = entry.retention().unwrap_or_default();
         let partial = header.is_some();
         let tag_count = tags::parse(entry.fact(entry::TAGS).unwrap_or_default())?.len();

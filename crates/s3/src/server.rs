@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
+use http::header::{CONNECTION, EXPECT};
 use http::{HeaderValue, Method, Request, Response};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kintsu_client::Client;
@@ -319,6 +320,7 @@ async fn answer(
     let header = HeaderValue::try_from(&id);
     let asked = Arc::new(Asked { id, line: Some(line.clone()), ..Asked::default() });
     let mut under_way = served.gateway.counts.begin(asked.clone());
+    let last = waits_for_nothing(&request);
     let mut answer = match REQUEST.scope(asked.clone(), carry_out(request, origin, served, line)).await {
         Ok(answer) => answer,
         Err(Failed::Told(error)) => {
@@ -332,8 +334,17 @@ async fn answer(
     if let Ok(id) = header {
         answer.headers_mut().insert("x-amz-request-id", id);
     }
+    if last {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     under_way.status = answer.status().as_u16();
     Ok(answer.map(|body| Counted::sent(body, under_way)))
+}
+
+/// Whether a client waits to be told to send a body that is empty. It gets its answer without being told (RFC 9110, 10.1.1), and botocore
+/// (1.43) then reads the next answer on this connection wrongly, so there is none.
+fn waits_for_nothing(request: &Request<Incoming>) -> bool {
+    request.headers().contains_key(EXPECT) && request.body().is_end_stream()
 }
 
 /// Why a request was not carried out.

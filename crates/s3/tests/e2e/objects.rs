@@ -1,11 +1,14 @@
 //! Buckets, and objects that come, go, are listed and copied.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use kintsu_client::PutOptions;
 use kintsu_s3::{Config, EntityTags, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
+use crate::limits::heard;
 use crate::site::{ALICE, Answer, Site, answer, noise, request};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,6 +49,51 @@ async fn an_object_comes_back_as_it_was_also_without_a_node() {
     site.call("DELETE", "/photos", b"").await.ok();
     site.put("/photos/x", b"x").await.is_error(404, "NoSuchBucket");
     assert!(site.server.shutdown(Duration::from_secs(60)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_waits_to_send_nothing_gets_its_answer_and_the_end_of_the_connection() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let begun = async |len: usize| {
+        let mut stream = TcpStream::connect(site.addr).await.unwrap();
+        let head = request(ALICE, site.addr, "PUT", "/bucket/k", &[]);
+        let head = format!("{head}expect: 100-continue\r\ncontent-length: {len}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
+    };
+    let empty = heard(&mut begun(0).await).await.ok();
+    assert_eq!(empty.header("connection"), Some("close"));
+    let mut waits = begun(5).await;
+    let mut told = [0; 25];
+    waits.read_exact(&mut told).await.unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    waits.write_all(b"bytes").await.unwrap();
+    let mut bytes = vec![0; 4096];
+    let len = waits.read(&mut bytes).await.unwrap();
+    assert_eq!(answer(&bytes[..len]).ok().header("connection"), None);
+    assert_eq!(site.get("/bucket/k").await.ok().body, b"bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_replaced_all_the_time_can_be_read_all_the_time() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    site.put("/bucket/k", &[0; 100]).await.ok();
+    let replaced = AtomicBool::new(false);
+    let replacing = async {
+        for round in 1..=100 {
+            site.put("/bucket/k", &[round; 100]).await.ok();
+        }
+        replaced.store(true, Relaxed);
+    };
+    let reading = async || {
+        while !replaced.load(Relaxed) {
+            let body = site.get("/bucket/k").await.ok().body;
+            assert!(body.len() == 100 && body.iter().all(|byte| *byte == body[0]), "{body:?}");
+        }
+    };
+    tokio::join!(replacing, reading(), reading(), reading(), reading());
 }
 
 #[tokio::test(flavor = "multi_thread")]
