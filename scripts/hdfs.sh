@@ -13,7 +13,7 @@
 # that are listed in DIR/exclude (ip:port) are decommissioned by "client DIR admin -refreshNodes".
 #
 # HDFS_VERSION chooses the release (3.4.3; 3.5.0 is fetched when it is asked for), HDFS_LIB the folder for jars
-# (default ~/.cache/kintsu/hdfs), HDFS_HOST the address to listen on (127.0.0.1; another one inside a namespace), HDFS_JAVA further
+# (default ~/.cache/kintsu/hdfs), HDFS_MORE further artifacts of Hadoop to fetch into another one, HDFS_HOST the address to listen on (127.0.0.1; another one inside a namespace), HDFS_JAVA further
 # options of Java (by default little is compiled, because daemons of tests live for minutes).
 set -euo pipefail
 
@@ -40,7 +40,7 @@ fetch() {
                 echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
                 echo '<groupId>kintsu</groupId><artifactId>hdfs-beside</artifactId><version>1</version>'
                 echo '<packaging>pom</packaging><dependencies>'
-                for artifact in hadoop-common hadoop-hdfs hadoop-hdfs-client; do
+                for artifact in hadoop-common hadoop-hdfs hadoop-hdfs-client ${HDFS_MORE:-}; do
                     echo "<dependency><groupId>org.apache.hadoop</groupId><artifactId>$artifact</artifactId>"
                     echo "<version>$version</version></dependency>"
                 done

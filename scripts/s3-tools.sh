@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Uses `kintsu s3` as its users do, over a cluster of six nodes on this machine: rclone syncs and checks a tree, s3cmd puts and gets,
-# restic backs up, checks and restores while nodes are killed, boto3 and pyarrow read and write in Python. What a tool reads back is
-# compared. Needs rclone, s3cmd and restic (Debian has them), and boto3 and pyarrow in S3_PYTHON (python3). One that is missing is skipped, and then
-# this fails at its end, unless KINTSU_SKIP=allow.
+# restic backs up, checks and restores while nodes are killed, boto3 and pyarrow read and write in Python, Hadoop's S3A moves folders. What a
+# tool reads back is compared. Needs rclone, s3cmd and restic (Debian has them), boto3 and pyarrow in S3_PYTHON (python3), and Java and Maven, which fetches
+# S3A once (700 MB). One that is missing is skipped, and then this fails at its end, unless KINTSU_SKIP=allow.
 #
 #   scripts/s3-tools.sh [FILES]    (1000 unless given)
 #
@@ -52,6 +52,7 @@ for i in $(seq 1 "$files"); do
     head -c $((i * 7919 % 20000)) /dev/urandom > "$folder/tree/$((i % 37))/file $i"
 done
 head -c 40000000 /dev/urandom > "$folder/tree/large"
+: > "$folder/tree/0/empty"
 
 if command -v rclone > /dev/null; then
     echo "rclone: sync and check $files files and one of 40 MB"
@@ -100,6 +101,9 @@ import hashlib, sys, boto3, pyarrow as pa, pyarrow.fs, pyarrow.parquet as pq, py
 address, large = sys.argv[1:]
 s3 = boto3.client("s3", endpoint_url=f"http://{address}", region_name="us-east-1")
 s3.create_bucket(Bucket="tools-python")
+for body in (b"", b"some", b"", b"", b"more"):
+    s3.put_object(Bucket="tools-python", Key="short", Body=body)
+    assert s3.get_object(Bucket="tools-python", Key="short")["Body"].read() == body
 s3.upload_file(large, "tools-python", "large")
 bytes_ = open(large, "rb").read()
 assert s3.get_object(Bucket="tools-python", Key="large")["Body"].read() == bytes_
@@ -119,11 +123,37 @@ END
 else
     skip "boto3 and pyarrow in $python"
 fi
+if command -v java > /dev/null && command -v mvn > /dev/null; then
+    echo "S3A of Hadoop: a folder is put, moved, read and removed, with a node dead"
+    jars=$(HDFS_LIB="${XDG_CACHE_HOME:-$HOME/.cache}/kintsu/s3a" HDFS_MORE=hadoop-aws "$repository/scripts/hdfs.sh" fetch)
+    mkdir "$folder/conf"
+    echo '<configuration></configuration>' > "$folder/conf/core-site.xml"
+    s3a() {
+        java -cp "$folder/conf:$jars/*" org.apache.hadoop.fs.FsShell -D "fs.s3a.endpoint=http://$address" -D fs.s3a.endpoint.region=us-east-1 \
+            -D fs.s3a.path.style.access=true -D "fs.s3a.access.key=$AWS_ACCESS_KEY_ID" -D "fs.s3a.secret.key=$AWS_SECRET_ACCESS_KEY" "$@" 2> "$folder/s3a" ||
+            { cat "$folder/s3a" >&2; return 1; }
+    }
+    curl -fsS -X PUT "http://$address$(python3 "$repository/scripts/s3-rates.py" "http://$address" us-east-1 --sign PUT /tools-hadoop)"
+    moved() {
+        s3a -put "$folder/tree/0" "$folder/tree/large" s3a://tools-hadoop/
+        s3a -mkdir -p s3a://tools-hadoop/to/here
+        s3a -mv s3a://tools-hadoop/0 s3a://tools-hadoop/large s3a://tools-hadoop/to/here
+        s3a -get s3a://tools-hadoop/to/here "$folder/hadoop"
+        s3a -rm -r -skipTrash s3a://tools-hadoop/to > /dev/null
+        [ -z "$(s3a -ls -R s3a://tools-hadoop/)" ]
+    }
+    seconds moved
+    diff -r "$folder/tree/0" "$folder/hadoop/0"
+    cmp "$folder/tree/large" "$folder/hadoop/large"
+else
+    skip "Java and Maven, for S3A"
+fi
+
 if [ ${#skipped[@]} -eq 0 ]; then
     echo "all as it was"
     exit
 fi
 missing=$(printf ', %s' "${skipped[@]}")
 echo "not tried: ${missing:2}"
-if [ ${#skipped[@]} -eq 4 ]; then echo "nothing was tried"; else echo "what the others read is as it was"; fi
+if [ ${#skipped[@]} -eq 5 ]; then echo "nothing was tried"; else echo "what the others read is as it was"; fi
 [ "${KINTSU_SKIP:-}" = allow ]

@@ -333,6 +333,8 @@ impl Gateway {
                 let digests = digests.ok_or_else(|| because(S3ErrorCode::InternalError, "no digests"))?;
                 Ok(Stored { info, digests })
             }
+            // A coordinator that was restarted no longer knows the put: that is no matter of the key.
+            Err(ClientError::NotFound(text)) => Err(of(ClientError::Interrupted(text))),
             Err(error) => Err(taken(&end.refused).or_else(|| watch.failure()).unwrap_or_else(|| of(error))),
         }
     }
