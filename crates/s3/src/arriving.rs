@@ -20,6 +20,7 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
 
 use crate::chunks::{self, Chunks};
 use crate::error::because;
+use crate::form;
 use crate::gateway::Gateway;
 use crate::memory::Held;
 use crate::metrics::Counted;
@@ -130,7 +131,9 @@ pub(crate) async fn received(
     let memory = gateway.memory_of_strangers(len).await?;
     let bytes = whole(body, len).await?;
     let body = match kind {
-        Kind::Form => Body::from(Box::pin(Pieces::of(bytes, None)) as DynByteStream),
+        Kind::Form => {
+            Body::from(Box::pin(Pieces::of(form::named(&head.headers, bytes), None)) as DynByteStream)
+        }
         _ => Body::from(bytes),
     };
     Ok((body, Some(memory)))

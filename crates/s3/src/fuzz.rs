@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::{Body, Frame};
 
@@ -15,7 +16,7 @@ use crate::chunks::Chunks;
 use crate::keys::{matches, parse_text};
 use crate::names::checked_key;
 use crate::policy::Policy;
-use crate::{copy, signed, skew, tags};
+use crate::{copy, form, signed, skew, tags};
 
 /// Reads bytes as that part of a request which `which` chooses.
 pub fn read(which: u8, bytes: &[u8]) {
@@ -39,7 +40,10 @@ pub fn read(which: u8, bytes: &[u8]) {
             let parameters = tags::parse(query).unwrap_or_default();
             drop(signed::check(&parameters, &headers(lines)));
         }
-        9 => drop(skew::seconds(text)),
+        9 => {
+            let kind = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("boundary=x"))]);
+            drop((skew::seconds(text), form::named(&kind, Bytes::copy_from_slice(bytes))));
+        }
         _ => {
             let (size, range) = text.split_once('\n').unwrap_or(("1000", text));
             let size = size.parse().unwrap_or(1000);

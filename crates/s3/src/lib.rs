@@ -28,6 +28,7 @@ mod delete;
 mod entry;
 mod error;
 mod expiry;
+mod form;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
 mod gateway;

@@ -70,6 +70,8 @@ async fn a_form_stores_what_its_caller_may_write() {
     site.call_as(ALICE, "PUT", "/forms?acl", &[("x-amz-acl", "public-read-write")], b"").await.ok();
     assert_eq!(send(&a, "from a page").await.status, 204);
     assert_eq!(site.get("/forms/up/a.txt").await.ok().text(), "from a page");
+    assert_eq!(send(&[("key", "named/${filename}")], "by its file").await.status, 204);
+    assert_eq!(site.get("/forms/named/a.txt").await.ok().text(), "by its file");
     // The object may be long, its fields together may not.
     let (long, field) = ("l".repeat(300 << 10), "f".repeat(40 << 10));
     assert_eq!(send(&[a[0], ("x-ignore-a", &field)], &long).await.status, 204);
