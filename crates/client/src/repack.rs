@@ -21,6 +21,7 @@ use kintsu_wire::message::{
 };
 use serde::Serialize;
 use tokio::time::Instant;
+use tonic::Code;
 
 use crate::checksum::Running;
 use crate::pack::{Kind, SAID_BYTES};
@@ -210,8 +211,7 @@ impl Client {
         }
         let members = group.stripes.iter().flat_map(|s| s.members.iter().map(|member| (s.stripe, *member)));
         let reads = members.map(|(stripe, member)| async move {
-            let copied = self.copied(stripe, member).await;
-            copied.map_err(|error| format!("object {}: {error}", member.id))
+            self.copied(stripe, member).await.map_err(|error| (member.id, error))
         });
         let reads: Vec<_> = reads.collect();
         let reads: Vec<_> = futures::stream::iter(reads).buffered(READS).collect().await;
@@ -219,7 +219,9 @@ impl Client {
         for read in reads {
             match read {
                 Ok(copied) => copies.push(copied),
-                Err(why) => report.failed(1, why),
+                // It was removed meanwhile, so it wastes nothing any more.
+                Err((_, ClientError::NotFound(_))) => {}
+                Err((id, error)) => report.failed(1, format!("object {id}: {error}")),
             }
         }
         if copies.is_empty() {
@@ -246,6 +248,7 @@ impl Client {
                     there.insert(object.id);
                     report.bytes += object.size;
                 }
+                MemberReply::Refused { code, .. } if Code::from_i32(code) == Code::NotFound => {}
                 MemberReply::Refused { words, .. } => report.failed(1, words),
                 MemberReply::Unmet(_) => report.failed(1, "a check that nobody asked for".into()),
             }
