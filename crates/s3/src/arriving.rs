@@ -109,7 +109,7 @@ fn is_signed(head: &Parts) -> bool {
 /// The body for the library, and the memory that it takes. A form, and a document that nobody has signed, is read here.
 ///
 /// # Errors
-/// `EntityTooLarge`; `RequestTimeout`, `IncompleteBody`; `SlowDown` if there is no memory for a while.
+/// `EntityTooLarge`; `KeyTooLongError`; `RequestTimeout`, `IncompleteBody`; `SlowDown` if there is no memory for a while.
 pub(crate) async fn received(
     gateway: &Gateway,
     head: &Parts,
@@ -132,7 +132,7 @@ pub(crate) async fn received(
     let bytes = whole(body, len).await?;
     let body = match kind {
         Kind::Form => {
-            Body::from(Box::pin(Pieces::of(form::named(&head.headers, bytes), None)) as DynByteStream)
+            Body::from(Box::pin(Pieces::of(form::named(&head.headers, bytes)?, None)) as DynByteStream)
         }
         _ => Body::from(bytes),
     };

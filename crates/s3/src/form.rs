@@ -6,46 +6,53 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use memchr::memmem::find;
+use s3s::S3Result;
+
+use crate::names;
 
 const VARIABLE: &str = "${filename}";
 
 /// A form with the name of its file in its key.
-pub(crate) fn named(headers: &HeaderMap, form: Bytes) -> Bytes {
+///
+/// # Errors
+/// `KeyTooLongError`, before anything is made of it: a short form could ask for a very long key.
+pub(crate) fn named(headers: &HeaderMap, form: Bytes) -> S3Result<Bytes> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let Some((_, boundary)) = kind.split_once("boundary=") else { return form };
+    let Some((_, boundary)) = kind.split_once("boundary=") else { return Ok(form) };
     let boundary = boundary.split(';').next().unwrap_or_default().trim().trim_matches('"');
-    let Some((keys, file)) = fields(boundary, &form) else { return form };
-    let mut out = Vec::with_capacity(form.len() + keys.len() * file.len());
-    let mut at = 0;
-    for key in keys {
-        let Ok(text) = str::from_utf8(&form[key.clone()]) else { continue };
-        out.extend_from_slice(&form[at..key.start]);
-        out.extend_from_slice(text.replace(VARIABLE, file).as_bytes());
-        at = key.end;
+    let Some((at, key, file)) = key_and_file(boundary, &form) else { return Ok(form) };
+    let uses = key.matches(VARIABLE).count();
+    if uses == 0 {
+        return Ok(form);
     }
-    out.extend_from_slice(&form[at..]);
-    out.into()
+    let len = (key.len() - uses * VARIABLE.len()).saturating_add(uses.saturating_mul(file.len()));
+    if len > names::KEY_BYTES {
+        return Err(names::too_long(len));
+    }
+    let key = key.replace(VARIABLE, file);
+    Ok([&form[..at.start], key.as_bytes(), &form[at.end..]].concat().into())
 }
 
-/// Where the keys are that want a name, and the name, without the folders that some browsers tell. What stands behind the file is none of
-/// them; `None` if there is no such key or name.
-fn fields<'f>(boundary: &str, form: &'f [u8]) -> Option<(Vec<Range<usize>>, &'f str)> {
+/// The key of a form, where it stands, and the name of its file without the folders that some browsers tell. Of several keys it is the last one, as for
+/// the library. What stands behind the file is none; `None` if there is no key or no name.
+fn key_and_file<'f>(boundary: &str, form: &'f [u8]) -> Option<(Range<usize>, &'f str, &'f str)> {
     let delimiter = format!("\r\n--{boundary}");
     // The first one stands at the beginning of the form, or behind a preamble.
     let first = &delimiter[2..];
     let mut at = find(form, first.as_bytes())? + first.len();
-    let mut keys = Vec::new();
+    let mut key = None;
     loop {
-        let body = at + find(form.get(at..)?, b"\r\n\r\n")? + 4;
+        let body = at + find(&form[at..], b"\r\n\r\n")? + 4;
         let head = str::from_utf8(&form[at..body]).ok()?;
         let name = parameter(head, "name")?;
         if name.eq_ignore_ascii_case("file") {
             let file = parameter(head, "filename")?.rsplit(['/', '\\']).next()?;
-            return (!keys.is_empty()).then_some((keys, file));
+            let key: Range<usize> = key?;
+            return Some((key.clone(), str::from_utf8(&form[key]).ok()?, file));
         }
         let end = body + find(&form[body..], delimiter.as_bytes())?;
-        if name.eq_ignore_ascii_case("key") && find(&form[body..end], VARIABLE.as_bytes()).is_some() {
-            keys.push(body..end);
+        if name.eq_ignore_ascii_case("key") {
+            key = Some(body..end);
         }
         at = end + delimiter.len();
     }
@@ -79,7 +86,11 @@ mod tests {
     fn after(form: &str, kind: &'static str) -> String {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
-        String::from_utf8(named(&headers, Bytes::copy_from_slice(form.as_bytes())).to_vec()).unwrap()
+        let named = named(&headers, Bytes::copy_from_slice(form.as_bytes()));
+        named.map_or_else(
+            |error| error.code().as_str().to_owned(),
+            |form| String::from_utf8(form.to_vec()).unwrap(),
+        )
     }
 
     #[test]
@@ -97,6 +108,23 @@ mod tests {
                 assert_eq!(after(&posted(key, file), kind), posted(becomes, file));
             }
         }
+    }
+
+    #[test]
+    fn a_short_form_makes_no_long_key() {
+        let form = |uses: usize, len: usize| posted(&VARIABLE.repeat(uses), &"f".repeat(len));
+        let kind = "multipart/form-data; boundary=x";
+        assert_eq!(after(&form(4, 256), kind), posted(&"f".repeat(1024), &"f".repeat(256)));
+        assert_eq!(after(&form(5, 205), kind), "KeyTooLongError");
+        assert_eq!(after(&form(100_000, 100_000), kind), "KeyTooLongError");
+    }
+
+    #[test]
+    fn of_several_keys_the_last_one_counts() {
+        let form = |key: &str| posted("${filename}", "lake.jpg") + &posted(key, "lake.jpg");
+        let form = |key: &str| form(key).replacen("name=\"file\"", "name=\"other\"", 1);
+        assert_eq!(after(&form("${filename}"), "multipart/form-data; boundary=x"), form("lake.jpg"));
+        assert_eq!(after(&form("k"), "multipart/form-data; boundary=x"), form("k"));
     }
 
     #[test]

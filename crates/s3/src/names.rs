@@ -11,7 +11,7 @@
 //! The order of names is that of S3 (bytes of UTF-8). No key contains a NUL, which sorts first, so the versions of a key
 //! stand before those of all longer keys.
 
-use s3s::{S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use crate::error::because;
 
@@ -25,7 +25,7 @@ pub(crate) const UPLOADS: &str = ".s3/upload/";
 pub(crate) const PARTS: &str = ".s3/part/";
 
 /// Longest key in bytes.
-const KEY_BYTES: usize = 1024;
+pub(crate) const KEY_BYTES: usize = 1024;
 
 /// Separates a key from what follows it.
 pub(crate) const END_OF_KEY: char = '\0';
@@ -36,13 +36,17 @@ pub(crate) const END_OF_KEY: char = '\0';
 /// `KeyTooLongError`; `InvalidArgument` for an empty one or one with a NUL.
 pub(crate) fn checked_key(key: &str) -> S3Result<()> {
     if key.len() > KEY_BYTES {
-        let text = format!("expected a key of at most {KEY_BYTES} bytes, got {}", key.len());
-        return Err(because(S3ErrorCode::KeyTooLongError, text));
+        return Err(too_long(key.len()));
     }
     if key.is_empty() || key.contains(END_OF_KEY) {
         return Err(crate::error::invalid("key", "1 to 1024 bytes without NUL", format!("{key:?}")));
     }
     Ok(())
+}
+
+pub(crate) fn too_long(len: usize) -> S3Error {
+    let text = format!("expected a key of at most {KEY_BYTES} bytes, got {len}");
+    because(S3ErrorCode::KeyTooLongError, text)
 }
 
 pub(crate) fn bucket(bucket: &str) -> String {
