@@ -42,7 +42,15 @@ start() {
     echo $! >"$folder/pid/$who"
 }
 operator() { "$program" --tls "$folder/tls-checks" "$@"; }
-until_true() { until "$@" >/dev/null 2>&1; do sleep 0.2; done; }
+# Repeats a command until it succeeds, for two minutes at most.
+until_true() {
+    for _ in $(seq 600); do
+        if "$@" >/dev/null 2>&1; then return; fi
+        sleep 0.2
+    done
+    echo "gave up waiting for: $*" >&2
+    exit 1
+}
 start coordinator
 until_true operator nodes
 for agent in "${agents[@]}"; do start "$agent"; done
