@@ -11,7 +11,7 @@
 # make bench  builds the kernels that ours is compared with (scripts/rivals.sh) and measures kernel, planner, metadata, paths and a whole
 #             cluster on this machine; with PAGE=1 the tables of README.md and docs/measured.md are made of that
 # make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md; ends after three hours with what it
-#             has (on two processors that may not be all; each section says how long it took)
+#             has (two processors need four; each section says how long it took), and goes on when it is called again
 # make updates TRACES=DIR  repeats the experiments of CAU with the traces of writes in a folder, an hour at most (scripts/updates.sh); with
 #             PAGE=docs/updates.md the tables go into that page; PARTS="cau-8 cau-10" are some of them
 
@@ -46,7 +46,7 @@ bench: build setup
 	$(KINTSU) bench all $(if $(PAGE),--page README.md --page docs/measured.md)
 
 page: build
-	$(KINTSU) lab run page chameleon --runs 3 --minutes 180 --out results --page docs/repair-experiments.md
+	$(KINTSU) lab run page chameleon --runs 3 --minutes 180 --out results --resume --page docs/repair-experiments.md
 	cp results/agreement.json docs/repair-experiments/
 
 updates: build setup

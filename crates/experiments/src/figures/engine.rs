@@ -38,7 +38,7 @@ pub async fn run(
     watch: &(dyn Fn(Step) + Send + Sync),
 ) -> Result<Report> {
     let started = Instant::now();
-    let mut report = Report::new(experiment, Machine::this(), settings.quick);
+    let mut report = Report::new(experiment, Machine::this(), settings);
     let cases = experiment.scenes.iter().flat_map(|scene| &scene.cases);
     let samples: usize = cases.map(|case| runs(case, settings)).sum();
     let trials = found.trials(experiment.scenes.iter().flat_map(|scene| &scene.cases));

@@ -103,6 +103,7 @@ fn section(report: &Report, charts: &str) -> String {
 mod tests {
     use super::super::catalog::catalog;
     use super::super::declare::{Aim, Baseline, Measure, NO_PAPER, Point};
+    use super::super::engine::Settings;
     use super::super::report::{Judged, Row, Sample};
     use super::super::simulated::Trial;
     use super::super::spread::Spread;
@@ -141,6 +142,7 @@ mod tests {
             baseline: Some(Baseline::Series("b".into())),
             scale: 0.5,
             quick: false,
+            runs: 3,
             machine: Machine::default(),
             build: "1.2 (abc)".into(),
             minutes: 0.0,
@@ -225,7 +227,8 @@ mod tests {
             make(Size::default()).unwrap()
         };
         let today = |name: &str| {
-            let mut report = Report::new(&about(name), Machine::default(), false);
+            let mut report =
+                Report::new(&about(name), Machine::default(), Settings { runs: 3, quick: false });
             report.build = "1.2 (abc)".into();
             report.judge(&about(name).claims);
             report

@@ -5,6 +5,7 @@ use kintsu_wire::message::RepairLimit;
 use serde::{Deserialize, Serialize};
 
 use super::declare::{Aim, Baseline, Experiment, Measure, Point};
+use super::engine::Settings;
 use super::simulated::Trial;
 use super::spread::Spread;
 use super::sweep::Swept;
@@ -32,6 +33,9 @@ pub struct Report {
     pub scale: f64,
     /// Whether it was a quick run with smaller blocks.
     pub quick: bool,
+    /// Repetitions that were asked for; a point may have limits of its own. 0 where it is not known.
+    #[serde(default)]
+    pub runs: usize,
     /// The machine that it ran on.
     pub machine: Machine,
     /// The version of the program, with the commit that it was built from; empty where it is not known.
@@ -190,7 +194,7 @@ impl Row {
 
 impl Report {
     /// The report of an experiment without results yet.
-    pub fn new(experiment: &Experiment, machine: Machine, quick: bool) -> Self {
+    pub fn new(experiment: &Experiment, machine: Machine, settings: Settings) -> Self {
         Self {
             experiment: experiment.name.into(),
             title: experiment.title.into(),
@@ -200,7 +204,8 @@ impl Report {
             axis: experiment.axis.into(),
             baseline: experiment.baseline.clone(),
             scale: experiment.scale,
-            quick,
+            quick: settings.quick,
+            runs: settings.runs,
             machine,
             build: String::new(),
             minutes: 0.0,
@@ -210,6 +215,26 @@ impl Report {
             claims: Vec::new(),
             strict: experiment.strict,
         }
+    }
+
+    /// Whether this is all that an experiment with these settings would measure on this machine with this build.
+    pub fn stands_for(
+        &self,
+        experiment: &Experiment,
+        settings: Settings,
+        machine: &Machine,
+        build: &str,
+    ) -> bool {
+        let asked = (experiment.name, experiment.scale, settings.quick, settings.runs, machine, build);
+        !self.cut_short
+            && (
+                self.experiment.as_str(),
+                self.scale,
+                self.quick,
+                self.runs,
+                &self.machine,
+                self.build.as_str(),
+            ) == asked
     }
 
     /// Whether a strict aim is missed.
@@ -259,4 +284,26 @@ fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         }
     }
     seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_stands_for_the_same_experiment_of_the_same_build_alone() {
+        let (about, machine) = (Experiment::computed("e", "about"), Machine::default());
+        let asked = Settings { runs: 3, quick: false };
+        let whole = Report { build: "1.2 (abc)".into(), ..Report::new(&about, machine.clone(), asked) };
+        let stands = |report: &Report, settings| report.stands_for(&about, settings, &machine, "1.2 (abc)");
+        assert!(stands(&whole, asked));
+        assert!(!stands(&whole, Settings { runs: 5, quick: false }));
+        assert!(!stands(&whole, Settings { runs: 3, quick: true }));
+        assert!(!whole.stands_for(&about, asked, &machine, "1.2 (abd)"));
+        assert!(!whole.stands_for(&Experiment { scale: 0.5, ..about.clone() }, asked, &machine, "1.2 (abc)"));
+        assert!(!whole.stands_for(&Experiment::computed("f", "about"), asked, &machine, "1.2 (abc)"));
+        let other = Machine { cores: machine.cores + 1, ..machine.clone() };
+        assert!(!whole.stands_for(&about, asked, &other, "1.2 (abc)"));
+        assert!(!stands(&Report { cut_short: true, ..whole }, asked));
+    }
 }

@@ -324,6 +324,7 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::declare::{Experiment, Point};
+    use super::super::engine::Settings;
     use super::super::report::Sample;
     use super::*;
     use crate::Machine;
@@ -353,7 +354,7 @@ mod tests {
             axis: "x".into(),
             rows: vec![row("a", &[3.5]), row("b", &[1.5, 2.0, 9.0]), row("c", &[9.0])],
             sweeps: vec![swept("a", None), swept("b", None), swept("c", Some("other"))],
-            ..Report::new(&about, Machine::default(), false)
+            ..Report::new(&about, Machine::default(), Settings { runs: 3, quick: false })
         };
         let table = sweeps(&report);
         assert_eq!(table.headings, ["x", "", "settings", "trials, time, s", "repeated, time, s", ""]);
@@ -389,7 +390,8 @@ mod tests {
             claim("e", 0.95, Some(1.5), "our baseline is faster"),
             claim("f", 0.95, Some(1.5), ""),
         ];
-        let report = Report { claims, ..Report::new(&about, Machine::default(), false) };
+        let report =
+            Report { claims, ..Report::new(&about, Machine::default(), Settings { runs: 3, quick: false }) };
         assert_eq!(
             reasons(&report),
             [

@@ -219,6 +219,7 @@ mod tests {
             baseline: Some(Baseline::Point(Point::new("b", "1"))),
             scale: 0.5,
             quick: false,
+            runs: 3,
             machine: Machine::default(),
             build: String::new(),
             minutes: 0.0,

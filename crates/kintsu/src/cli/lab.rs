@@ -50,6 +50,7 @@ Examples:
   kintsu lab run smoke                       # minutes at most: does everything work?
   kintsu lab run ecpipe-8a --runs 9
   kintsu lab run ecpipe --out results        # a group; JSON and SVG of each in a folder
+  kintsu lab run ecpipe --out results --resume   # what is missing there
   kintsu lab page results                    # write the results into the documentation")]
     Run(LabRun),
     /// Write results of experiments into a page of the documentation.

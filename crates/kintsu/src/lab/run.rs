@@ -133,24 +133,36 @@ async fn measure(
     found: &mut Found,
     stop: &CancellationToken,
 ) -> anyhow::Result<Report> {
+    let runs = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS });
+    let settings = Settings { runs, quick: size.quick };
     let experiment = match entry.kind {
         Kind::Measured(make) => make(size)?,
         Kind::Computed(differs, compute) => {
             let about = Experiment { differs, ..Experiment::computed(entry.name, entry.about) };
-            return Ok(Report { claims: compute()?, ..Report::new(&about, Machine::this(), size.quick) });
+            return Ok(Report { claims: compute()?, ..Report::new(&about, Machine::this(), settings) });
         }
     };
-    let runs = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS });
+    let resumed = args.out.as_deref().filter(|_| args.resume);
+    if let Some(report) = resumed.and_then(|out| measured(&experiment, settings, out)) {
+        return Ok(report);
+    }
     let bar = progress::count(entry.name);
     let watch = |step: Step| {
         bar.set_length(step.total);
         bar.set_position(step.done);
         bar.set_message(format!("{}: {}", entry.name, step.what));
     };
-    let settings = Settings { runs, quick: size.quick };
     let report = kintsu_experiments::figures::run(&experiment, settings, found, stop, &watch).await;
     progress::clear();
     Ok(report?)
+}
+
+/// What an earlier run of this program left of an experiment, if that is all of it.
+fn measured(experiment: &Experiment, settings: Settings, out: &Path) -> Option<Report> {
+    let text = std::fs::read(out.join(format!("{}.json", experiment.name))).ok()?;
+    let report: Report = serde_json::from_slice(&text).ok()?;
+    let whole = report.stands_for(experiment, settings, &Machine::this(), crate::cli::VERSION);
+    whole.then_some(report)
 }
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {

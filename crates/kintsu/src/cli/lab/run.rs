@@ -28,6 +28,10 @@ pub struct LabRun {
     /// A folder for the results, a JSON and an SVG file for each experiment; created if absent.
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// Go on where an earlier run with this --out was ended: what this build has measured there whole, on this machine
+    /// and with these settings, is shown and not measured again.
+    #[arg(long, requires = "out")]
+    pub resume: bool,
     /// A page whose places `<!-- results NAME -->` get the results at the end; their drawings go into the folder beside it that
     /// has its name.
     #[arg(long, value_name = "FILE")]
