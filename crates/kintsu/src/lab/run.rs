@@ -159,8 +159,7 @@ async fn measure(
 
 /// What an earlier run of this program left of an experiment, if that is all of it.
 fn measured(experiment: &Experiment, settings: Settings, out: &Path) -> Option<Report> {
-    let text = std::fs::read(out.join(format!("{}.json", experiment.name))).ok()?;
-    let report: Report = serde_json::from_slice(&text).ok()?;
+    let report = result(&out.join(format!("{}.json", experiment.name))).ok()?;
     let whole = report.stands_for(experiment, settings, &Machine::this(), crate::cli::VERSION);
     whole.then_some(report)
 }
@@ -233,11 +232,12 @@ pub fn reports_in(folder: &Path) -> anyhow::Result<Vec<Report>> {
         .collect::<Result<_, _>>()?;
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();
-    let report = |path: &PathBuf| {
-        let report = serde_json::from_str(&read(path)?);
-        report.with_context(|| format!("{} is not a result of `kintsu lab run`", path.display()))
-    };
-    files.iter().map(report).collect()
+    files.iter().map(|path| result(path)).collect()
+}
+
+fn result(path: &Path) -> anyhow::Result<Report> {
+    let report = serde_json::from_str(&read(path)?);
+    report.with_context(|| format!("{} is not a result of `kintsu lab run`", path.display()))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
