@@ -57,6 +57,7 @@ fn script() -> Vec<Step> {
         Wipe,
         Purge,
         Put(c, two),
+        Delete(c),
     ]
 }
 

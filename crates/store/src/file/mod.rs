@@ -214,8 +214,10 @@ impl BlockStore for FileStore {
         let existed = remove(&path)?;
         state.inventory.remove(&id);
         drop(state);
-        if existed {
-            self.shared.sync_shelf(shelf)?;
+        if existed && let Err(error) = self.shared.sync_shelf(shelf) {
+            // Whoever tries again finds nothing, and must not take that for durable.
+            self.shared.state().loose.insert(shelf);
+            return Err(error);
         }
         Ok(existed)
     }

@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) inventory: HashMap<BlockId, u64>,
     /// Directories that exist and whose names are durable.
     pub(super) shelves: HashSet<u8>,
-    /// Directories in which next versions were removed, maybe not durably.
+    /// Directories in which something was removed, maybe not durably.
     pub(super) loose: HashSet<u8>,
     /// What is set aside, by name, and the bytes of its file; for [`Usage`](crate::Usage) only.
     pub(super) aside: HashMap<String, u64>,
@@ -141,7 +141,7 @@ impl Shared {
         self.disk.sync_dir(&dir).map_err(|source| self.io_error(&dir, 0, source))
     }
 
-    /// Makes removals of next versions in a directory durable, if some may not be.
+    /// Makes removals in a directory durable, if some may not be.
     pub(super) fn settle(&self, state: &mut State, shelf: u8) -> Result<(), StoreError> {
         if state.loose.contains(&shelf) {
             self.sync_shelf(shelf)?;
