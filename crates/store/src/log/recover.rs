@@ -6,6 +6,8 @@
 //! acknowledged one that rotted. Both break the log off (see [`Break`]): it goes on as another one, so that nobody takes it for
 //! complete before it has got what it may lack from another node.
 //!
+//! What counts is synced before the log goes on: nobody knows whether the process before lived to do that.
+//!
 //! A file that ends with a whole record tells of nothing behind it; the note beside the log does ([`End`]). A log that ends before what
 //! was noted breaks off too. Zeros behind the last record are room that a file system gave.
 //!
@@ -52,6 +54,7 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<(State, End), Store
         // They are from before a break that was made at an earlier start.
         numbers[..before].iter().try_for_each(|number| keep_bad(disk, dir, *number))?;
     };
+    sync(disk, dir, &state)?;
     // A commit may have taken them before the start.
     state.blocks.values_mut().for_each(|held| held.found = Some(held.newest));
     let noted = End::noted(disk, dir);
@@ -66,6 +69,15 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path) -> Result<(State, End), Store
     }
     let end = End::begin(disk, dir, noted.max(state.durable));
     Ok((state, end))
+}
+
+/// Makes what was read durable. A process that was ended between its write and its sync leaves records that the system has in memory
+/// alone, and from now on they count. Of files before the last one only that counts which was durable when the last one was begun.
+fn sync(disk: &dyn Disk, dir: &Path, state: &State) -> Result<(), StoreError> {
+    let Some((&newest, _)) = state.segments.last_key_value() else { return Ok(()) };
+    let path = record::path(dir, newest);
+    disk.open(&path).and_then(|file| file.sync()).map_err(|source| StoreError::io(&path, source))?;
+    disk.sync_dir(dir).map_err(|source| StoreError::io(dir, source))
 }
 
 /// Takes what counts of these files, oldest first.

@@ -302,6 +302,22 @@ fn a_failed_sync_is_an_error_of_one_append() {
 }
 
 #[test]
+fn what_a_killed_process_had_not_synced_is_durable_once_a_start_has_taken_it() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    log.append(&[update(0, 0, Data::Bytes(&[1; 500]))]).unwrap();
+    // It writes, and is killed before the sync.
+    disk.fail(Some(Failure::Dead(2)));
+    assert!(log.append(&[update(1, 0, Data::Bytes(&[2; 500]))]).is_err());
+    drop(log);
+    disk.fail(None);
+    let log = open(&disk).unwrap();
+    log.append(&[update(2, 0, Data::Bytes(&[3; 500]))]).unwrap();
+    let log = open(&disk.after_power_failure(0)).unwrap();
+    assert_eq!((log.breaks(), blocks(&log)), (Break::default(), vec![0, 1, 2]));
+}
+
+#[test]
 fn files_of_failed_appends_are_deleted_in_their_turn() {
     let disk = fresh();
     let log = open(&disk).unwrap();
