@@ -29,7 +29,8 @@ fn unit(generation: Generation) -> usize {
 enum Step {
     Put(BlockId, Generation),
     Drop(BlockId, Generation),
-    Delete(BlockId),
+    /// Of a generation if one is given.
+    Delete(BlockId, Option<Generation>),
     SetAside(BlockId),
     TakeBack(BlockId),
     Purge,
@@ -48,7 +49,7 @@ fn script() -> Vec<Step> {
         Drop(a, two),
         Put(b, one),
         Put(c, one),
-        Delete(b),
+        Delete(b, Some(one)),
         SetAside(a),
         TakeBack(a),
         SetAside(a),
@@ -57,7 +58,11 @@ fn script() -> Vec<Step> {
         Wipe,
         Purge,
         Put(c, two),
-        Delete(c),
+        Delete(c, None),
+        Put(a, one),
+        Put(b, one),
+        Delete(a, Some(one)),
+        SetAside(b),
     ]
 }
 
@@ -85,7 +90,7 @@ impl Model {
             Step::Put(id, generation) => vec![(id, Some(generation))],
             Step::Drop(..) | Step::Purge => vec![],
             Step::TakeBack(id) => vec![(id, Some(Generation(2)))],
-            Step::Delete(id) | Step::SetAside(id) => vec![(id, None)],
+            Step::Delete(id, _) | Step::SetAside(id) => vec![(id, None)],
             Step::Wipe => Self::ids().map(|id| (id, None)).to_vec(),
         }
     }
@@ -110,7 +115,7 @@ impl Model {
                 }
             }
             Step::Drop(..) | Step::TakeBack(_) => {}
-            Step::Delete(gone) => self.kept.retain(|(id, _)| *id != gone),
+            Step::Delete(gone, _) => self.kept.retain(|(id, _)| *id != gone),
             Step::Wipe | Step::Purge => self.kept.clear(),
         }
     }
@@ -159,7 +164,7 @@ fn apply(store: &FileStore, step: Step) -> Result<(), StoreError> {
             let mut writer = store.create(id, generation, LEN as u64, unit(generation) as u32, &[])?;
             writer.write_at(0, &pattern(id, generation, LEN / 2))
         }
-        Step::Delete(id) => store.delete(id, None).map(drop),
+        Step::Delete(id, generation) => store.delete(id, generation).map(drop),
         Step::SetAside(id) => match store.set_aside(id, Reason::Unknown, 7) {
             Err(StoreError::NotFound { .. }) => Ok(()),
             other => other.map(drop),

@@ -186,16 +186,25 @@ impl BlockStore for FileStore {
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {
         let path = self.path(id);
         self.shared.check_root()?;
+        let (beside, shelf) = (self.shared.file(id, Kind::Next), names::shelf(id));
         let mut state = self.shared.state();
-        let beside = self.shared.file(id, Kind::Next);
+        // An earlier call may have removed it and failed after that.
+        self.shared.settle(&mut state, shelf)?;
         if let Some(wanted) = generation {
-            let next = read::header(&*self.shared.disk, &beside, id).map(|next| next.generation);
+            let next = match read::header(&*self.shared.disk, &beside, id) {
+                Ok(next) => Some(next.generation),
+                Err(error) if error.is_damage() || matches!(error, StoreError::NotFound { .. }) => None,
+                Err(error) => return Err(error),
+            };
             match read::header(&*self.shared.disk, &path, id) {
                 Ok(meta) if meta.generation == wanted => {}
-                // Its successor was decided, and has not come to its place.
-                Ok(meta) if meta.generation < wanted && next.as_ref().is_ok_and(|next| *next == wanted) => {}
+                // Its successor was decided, and has not come to its place. There first: if this fails, the next try must not
+                // find the older one alone.
+                Ok(meta) if meta.generation < wanted && next == Some(wanted) => {
+                    self.shared.promote_locked(&mut state, id, wanted)?;
+                }
                 Ok(_) => return Ok(false),
-                Err(StoreError::NotFound { .. }) if next.is_ok() => {}
+                Err(StoreError::NotFound { .. }) if next.is_some() => {}
                 Err(StoreError::NotFound { .. }) => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -206,18 +215,16 @@ impl BlockStore for FileStore {
             Err(source) => Err(StoreError::io(path, source)),
         };
         // First, and durably, what nobody would ever delete without its block.
-        let shelf = names::shelf(id);
         if remove(&beside)? {
-            state.loose.insert(shelf);
+            state.loosen(shelf);
         }
         self.shared.settle(&mut state, shelf)?;
         let existed = remove(&path)?;
         state.inventory.remove(&id);
-        drop(state);
-        if existed && let Err(error) = self.shared.sync_shelf(shelf) {
-            // Whoever tries again finds nothing, and must not take that for durable.
-            self.shared.state().loose.insert(shelf);
-            return Err(error);
+        if existed {
+            let removal = state.loosen(shelf);
+            drop(state);
+            self.shared.sync_removal(shelf, removal)?;
         }
         Ok(existed)
     }
@@ -264,14 +271,16 @@ impl BlockStore for FileStore {
     fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError> {
         let shared = &self.shared;
         shared.check_root()?;
-        let mut state = shared.state();
+        let (mut state, shelf) = (shared.state(), names::shelf(id));
+        // An earlier call may have removed it and failed after that.
+        shared.settle(&mut state, shelf)?;
         if reason == Reason::Unknown {
             shared.next_aside(&mut state, id, at_unix)?;
         }
-        let name = shared.move_aside(&mut state, &self.path(id), id, reason, at_unix)?;
+        let (name, removal) = shared.move_aside(&mut state, &self.path(id), id, reason, at_unix)?;
         state.inventory.remove(&id);
         drop(state);
-        shared.sync_shelf(names::shelf(id))?;
+        shared.sync_removal(shelf, removal)?;
         Ok(name)
     }
 
@@ -309,19 +318,19 @@ impl BlockStore for FileStore {
         state.wipes += 1;
         let mut blocks = 0;
         shared.each_file(|id, kind, _| {
-            if kind == Kind::Block {
+            if matches!(kind, Kind::Block | Kind::Next | Kind::Promoted) {
+                state.loosen(names::shelf(id));
                 shared.remove(&shared.file(id, kind))?;
+            }
+            if kind == Kind::Block {
                 state.inventory.remove(&id);
                 blocks += 1;
-            }
-            if matches!(kind, Kind::Next | Kind::Promoted) {
-                shared.remove(&shared.file(id, kind))?;
             }
             Ok(())
         })?;
         state.inventory.clear();
         for shelf in shared.shelves()? {
-            shared.sync_shelf(shelf)?;
+            shared.settle(&mut state, shelf)?;
         }
         Ok(blocks)
     }

@@ -8,7 +8,7 @@ use kintsu_dag::BlockId;
 use super::names::{self, Kind};
 use super::quarantine::no_links;
 use super::read;
-use super::shared::Shared;
+use super::shared::{Shared, State};
 use crate::{BlockMeta, Generation, StoreError};
 
 impl Shared {
@@ -16,8 +16,17 @@ impl Shared {
     /// that was there is deleted: its successor was decided.
     pub(super) fn promote(&self, id: BlockId, generation: Generation) -> Result<BlockMeta, StoreError> {
         self.check_root()?;
+        self.promote_locked(&mut self.state(), id, generation)
+    }
+
+    /// The same for who has locked the state.
+    pub(super) fn promote_locked(
+        &self,
+        state: &mut State,
+        id: BlockId,
+        generation: Generation,
+    ) -> Result<BlockMeta, StoreError> {
         let [place, beside] = [Kind::Block, Kind::Next].map(|kind| self.file(id, kind));
-        let mut state = self.state();
         let there = read::header(&*self.disk, &place, id);
         if let Ok(meta) = &there
             && meta.generation >= generation
@@ -52,7 +61,7 @@ impl Shared {
         state.inventory.insert(id, bytes);
         self.sync_shelf(names::shelf(id))?;
         if both {
-            state.loose.insert(names::shelf(id));
+            state.loosen(names::shelf(id));
             self.remove(&beside)?;
         }
         Ok(next)
@@ -102,8 +111,8 @@ impl Shared {
         let mut state = self.state();
         let there = read::header(&*self.disk, &beside, id).is_ok_and(|meta| meta.generation == generation);
         if there {
+            state.loosen(names::shelf(id));
             self.remove(&beside)?;
-            state.loose.insert(names::shelf(id));
         }
         // An earlier call may have failed before this.
         self.settle(&mut state, names::shelf(id))?;

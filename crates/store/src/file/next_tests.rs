@@ -1,5 +1,6 @@
 //! Next versions, and what power failures leave of them.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -130,7 +131,7 @@ fn no_next_version_outlives_a_block_that_was_being_deleted_when_the_power_failed
         }
         (disk, store)
     };
-    for (promoted, generation) in [(false, ONE), (true, TWO)] {
+    for (promoted, generation) in [(false, ONE), (false, TWO), (true, TWO)] {
         let (disk, store) = begun(promoted);
         disk.fail(None);
         assert!(store.delete(id, Some(generation)).unwrap());
@@ -143,6 +144,39 @@ fn no_next_version_outlives_a_block_that_was_being_deleted_when_the_power_failed
                 let store = open(&disk.after_power_failure(seed)).unwrap();
                 let known = store.next_versions().unwrap().is_empty() || !store.ids().unwrap().is_empty();
                 assert!(known, "promoted {promoted}, operation {at}, outcome {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_deletion_that_failed_is_done_and_durable_when_it_is_tried_again() {
+    let id = block(1, 0);
+    let begun = |version: Option<Generation>| {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        put(&store, id, ONE, LEN).unwrap();
+        version.into_iter().for_each(|version| beside(&store, version).unwrap());
+        disk.fail(None);
+        (disk, store)
+    };
+    // The block, also with a next version that nobody asked for; and one that was decided, which nobody has asked for yet.
+    for (version, wanted) in [(None, ONE), (Some(TWO), ONE), (Some(TWO), TWO)] {
+        let (disk, store) = begun(version);
+        assert!(store.delete(id, Some(wanted)).unwrap());
+        for at in 1..=disk.operations() {
+            let (disk, store) = begun(version);
+            disk.fail(Some(Failure::Once(at, ErrorKind::Other)));
+            let what = format!("next version {version:?}, generation {wanted}, operation {at}");
+            if store.delete(id, Some(wanted)).is_err() {
+                store.delete(id, Some(wanted)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
+            for store in [open(&disk.after_power_failure(0)).unwrap(), store] {
+                assert_eq!(
+                    (store.ids().unwrap(), store.next_versions().unwrap()),
+                    (vec![], vec![]),
+                    "{what}"
+                );
             }
         }
     }

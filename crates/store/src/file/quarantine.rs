@@ -85,7 +85,7 @@ impl Shared {
     }
 
     /// Moves a file of block `id` into the quarantine; returns its name there. On return the new name is durable;
-    /// the removal of the old name is not yet.
+    /// the removal of the old name is not yet: its number is returned too.
     pub(super) fn move_aside(
         &self,
         state: &mut State,
@@ -93,7 +93,7 @@ impl Shared {
         id: BlockId,
         reason: Reason,
         at_unix: u64,
-    ) -> Result<String, StoreError> {
+    ) -> Result<(String, u64), StoreError> {
         let generation = match read::header(&*self.disk, path, id) {
             Ok(meta) => Some(meta.generation),
             Err(gone @ StoreError::NotFound { .. }) => return Err(gone),
@@ -101,11 +101,12 @@ impl Shared {
         };
         let name = QuarantinedName { id, generation, reason, at_unix, number: state.next_aside };
         self.put_aside(state, path, name)?;
+        let removal = state.loosen(names::shelf(id));
         if let Err(error) = self.remove(path) {
             self.forget(state, &name.to_string());
             return Err(error);
         }
-        Ok(name.to_string())
+        Ok((name.to_string(), removal))
     }
 
     /// Sets the next version of an unknown block aside, durably before the block itself, which is what a repetition
@@ -116,13 +117,15 @@ impl Shared {
         if let (Some(there), Some(next)) = (header(&place), header(&beside))
             && next.generation == there.generation
         {
+            state.loosen(names::shelf(id));
             self.remove(&beside)?;
-            return self.sync_shelf(names::shelf(id));
+        } else {
+            match self.move_aside(state, &beside, id, Reason::Unknown, at_unix) {
+                Err(StoreError::NotFound { .. }) => {}
+                moved => drop(moved?),
+            }
         }
-        match self.move_aside(state, &beside, id, Reason::Unknown, at_unix) {
-            Err(StoreError::NotFound { .. }) => Ok(()),
-            moved => moved.and_then(|_| self.sync_shelf(names::shelf(id))),
-        }
+        self.settle(state, names::shelf(id))
     }
 
     /// Frees the name of a block that is about to be published: a file that has this name is set aside, unless it
@@ -168,6 +171,9 @@ impl Shared {
         let bytes = self.disk.open(path).and_then(|file| file.len()).unwrap_or(0);
         let to = dir.join(name.to_string());
         let two_names = self.link(path, &to).map_err(failed)?;
+        if !two_names {
+            state.loosen(names::shelf(name.id));
+        }
         state.next_aside = name.number + 1;
         state.aside.insert(name.to_string(), bytes);
         self.disk.sync_dir(&dir).map_err(|source| {

@@ -4,7 +4,7 @@ use super::tests::{G, simulated};
 use super::*;
 use crate::contract::{block, get, put, put_labelled};
 use crate::format::HEADER_BYTES;
-use crate::simdisk::NOW_UNIX;
+use crate::simdisk::{Failure, NOW_UNIX};
 
 fn names(store: &FileStore) -> Vec<String> {
     store.aside().unwrap().into_iter().map(|aside| aside.name).collect()
@@ -38,6 +38,37 @@ fn a_block_with_a_rotten_header_does_not_come_back() {
     let name = store.set_aside(id, Reason::Rotten, 5).unwrap();
     assert!(store.take_back(&name).unwrap_err().is_rot());
     assert_eq!((store.ids().unwrap(), names(&store)), (vec![], vec![name]));
+}
+
+#[test]
+fn a_block_whose_setting_aside_failed_is_durably_gone_when_its_deletion_finds_nothing() {
+    for links in [true, false] {
+        let begun = || {
+            let (disk, store) = simulated();
+            let id = block(1, 1);
+            put(&store, id, G, 5000).unwrap();
+            disk.tamper(&store.path(id), |bytes| bytes[20] ^= 1);
+            if !links {
+                disk.refuse_links();
+            }
+            disk.fail(None);
+            (disk, store, id)
+        };
+        let (disk, store, id) = begun();
+        store.set_aside(id, Reason::Rotten, 5).unwrap();
+        for at in 1..=disk.operations() {
+            let (disk, store, id) = begun();
+            disk.fail(Some(Failure::Once(at, ErrorKind::Other)));
+            let failed = store.set_aside(id, Reason::Rotten, 5).is_err();
+            // Its header cannot be read as long as it is there.
+            if let Ok(existed) = store.delete(id, Some(G)) {
+                assert!(!existed);
+                let left = disk.after_power_failure(0);
+                let place = store.path(id);
+                assert!(!left.files().contains(&place), "links {links}, operation {at}, failed {failed}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -32,14 +32,26 @@ pub(super) struct State {
     pub(super) inventory: HashMap<BlockId, u64>,
     /// Directories that exist and whose names are durable.
     pub(super) shelves: HashSet<u8>,
-    /// Directories in which something was removed, maybe not durably.
-    pub(super) loose: HashSet<u8>,
+    /// Directories in which something was removed, maybe not durably, and which removal was the last.
+    loose: HashMap<u8, u64>,
+    /// How many removals there were.
+    removals: u64,
     /// What is set aside, by name, and the bytes of its file; for [`Usage`](crate::Usage) only.
     pub(super) aside: HashMap<String, u64>,
     /// The number of the next block that is set aside: higher than any that is there.
     pub(super) next_aside: u64,
     /// How often the store was wiped.
     pub(super) wipes: u64,
+}
+
+impl State {
+    /// Something is removed from a directory: until that is durable, whoever finds it gone must not take that for durable.
+    /// Returns the number of the removal.
+    pub(super) fn loosen(&mut self, shelf: u8) -> u64 {
+        self.removals += 1;
+        self.loose.insert(shelf, self.removals);
+        self.removals
+    }
 }
 
 impl Shared {
@@ -143,10 +155,18 @@ impl Shared {
 
     /// Makes removals in a directory durable, if some may not be.
     pub(super) fn settle(&self, state: &mut State, shelf: u8) -> Result<(), StoreError> {
-        if state.loose.contains(&shelf) {
+        if state.loose.contains_key(&shelf) {
             self.sync_shelf(shelf)?;
             state.loose.remove(&shelf);
         }
+        Ok(())
+    }
+
+    /// Makes a removal durable. The state must not be locked: others go on meanwhile.
+    pub(super) fn sync_removal(&self, shelf: u8, removal: u64) -> Result<(), StoreError> {
+        self.sync_shelf(shelf)?;
+        // A later one may have come too late for this sync.
+        self.state().loose.retain(|at, last| (*at, *last) != (shelf, removal));
         Ok(())
     }
 
