@@ -152,6 +152,9 @@ struct State {
     segments: BTreeMap<u64, Segment>,
     blocks: HashMap<Key, Held>,
     fences: Fences,
+    /// The record that raised a fence last. Once this one or a later one is durable, all fences are: if it failed, they are in the
+    /// head of the next file.
+    raised: u64,
     breaks: Break,
     /// Numbers of records that could not be written, newest first, and why.
     failed: VecDeque<(RangeInclusive<u64>, String)>,
@@ -226,7 +229,8 @@ impl AppendLog {
         self.commit(state, records)
     }
 
-    /// Refuses appends to a volume, or to one stripe of it, of any older epoch from now on; durable on return.
+    /// Refuses appends to a volume, or to one stripe of it, of any older epoch from now on; durable on return. Nothing is written
+    /// if that is so already.
     ///
     /// # Errors
     /// `Invalid` for an epoch older than one that was fenced; those of [`append`](Self::append).
@@ -236,8 +240,13 @@ impl AppendLog {
         if epoch < least {
             return Err(invalid("epoch", &format!("{least} or later for volume {}", scope.volume), epoch));
         }
+        // An earlier call may have raised it and failed, or be waiting for its sync.
+        if epoch == least && state.durable >= state.raised {
+            return Ok(());
+        }
         // Counts at once: what is appended from now on comes after it.
         state.fences.raise(scope, epoch);
+        state.raised = state.next;
         self.commit(state, [(Record::fence(scope, epoch), &[][..])].into_iter()).map(drop)
     }
 

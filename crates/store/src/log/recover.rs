@@ -158,6 +158,7 @@ impl State {
         self.next = at;
         self.breaks = Break { at, lost: if inside { at } else { self.breaks.lost } };
         self.fences.raise_all();
+        self.raised = at;
         if inside {
             self.blocks.clear();
             self.segments.clear();

@@ -205,6 +205,53 @@ fn an_older_writer_is_refused_for_ever() {
 }
 
 #[test]
+fn a_fence_that_failed_is_durable_when_it_is_raised_again() {
+    for stripe in [None, Some(block(0).stripe)] {
+        let disk = fresh();
+        let log = open(&disk).unwrap();
+        let scope = Scope { volume: 1, stripe };
+        log.fence(scope, 5).unwrap();
+        disk.fail(Some(Failure::Once(2, ErrorKind::Other)));
+        assert!(log.fence(scope, 6).is_err());
+        assert_eq!((log.fenced(scope), open(&disk.after_power_failure(0)).unwrap().fenced(scope)), (6, 5));
+        log.fence(scope, 6).unwrap();
+        assert_eq!(open(&disk.after_power_failure(0)).unwrap().fenced(scope), 6);
+        let before = disk.syncs();
+        log.fence(scope, 6).unwrap();
+        assert_eq!(disk.syncs(), before, "it is durable");
+        // What is durable later has the fences before it.
+        disk.fail(Some(Failure::Once(2, ErrorKind::Other)));
+        assert!(log.fence(scope, 7).is_err());
+        log.append(&[Update { epoch: 7, ..update(0, 0, Data::Bytes(&[1])) }]).unwrap();
+        let before = disk.syncs();
+        log.fence(scope, 7).unwrap();
+        assert_eq!((disk.syncs(), open(&disk.after_power_failure(0)).unwrap().fenced(scope)), (before, 7));
+    }
+}
+
+#[test]
+fn a_fence_that_waits_for_its_sync_is_no_fence_yet() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    let scope = Scope { volume: 1, stripe: None };
+    log.append(&[update(0, 0, Data::Bytes(&[1]))]).unwrap();
+    let before = disk.syncs();
+    std::thread::scope(|threads| {
+        disk.paused(|| {
+            threads.spawn(|| log.fence(scope, 5).unwrap());
+            while log.fenced(scope) < 5 {
+                std::thread::yield_now();
+            }
+            threads.spawn(|| log.fence(scope, 5).unwrap());
+            while log.state().waiting.is_empty() {
+                std::thread::yield_now();
+            }
+        });
+    });
+    assert_eq!(disk.syncs() - before, 2);
+}
+
+#[test]
 fn files_that_nobody_needs_are_deleted_oldest_first() {
     let disk = fresh();
     let log = open(&disk).unwrap();
