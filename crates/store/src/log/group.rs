@@ -6,7 +6,7 @@ use std::sync::{MutexGuard, PoisonError};
 use super::extents::Place;
 use super::fences::Fences;
 use super::record::{self, Kind, Record};
-use super::{AppendLog, Break, State, Tail};
+use super::{AppendLog, Break, Outcome, State, Tail};
 use crate::StoreError;
 
 impl AppendLog {
@@ -16,29 +16,35 @@ impl AppendLog {
         mut state: MutexGuard<'s, State>,
         records: impl Iterator<Item = (Record, &'p [u8])>,
     ) -> Result<u64, StoreError> {
-        let mut last = 0;
-        for (record, payload) in records {
-            last = state.next;
-            state.next += 1;
-            let record = Record { number: last, durable: state.durable, ..record };
-            let from = state.waiting_bytes.len();
-            record.encode(payload, &mut state.waiting_bytes);
-            let to = state.waiting_bytes.len();
-            state.waiting.push((record, from..to));
-        }
+        let batch = state.enqueue(records);
+        self.wait(state, batch)
+    }
+
+    /// Returns when these records, the last of which has this number, are durable or have failed.
+    pub(super) fn wait(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        (last, outcome): (u64, Outcome),
+    ) -> Result<u64, StoreError> {
         loop {
-            if let Some((_, why)) = state.failed.iter().find(|(numbers, _)| numbers.contains(&last)) {
-                let source = std::io::Error::other(format!("not written: {why}"));
-                return Err(StoreError::io(&self.dir, source));
-            }
-            if state.durable >= last {
-                return Ok(last);
+            match outcome.get() {
+                Some(Ok(())) => return Ok(last),
+                Some(Err(why)) => {
+                    let source = std::io::Error::other(format!("not written: {why}"));
+                    return Err(StoreError::io(&self.dir, source));
+                }
+                None => {}
             }
             if state.writing {
                 state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
+            // Nobody has begun with these records, so they are among those that wait.
+            let Some(first) = state.waiting.first().map(|(record, _)| record.number) else {
+                return Err(super::invalid("records", "one or more", "none"));
+            };
             state.writing = true;
+            state.outcome = Outcome::default();
             let batch = std::mem::take(&mut state.waiting);
             let bytes = std::mem::take(&mut state.waiting_bytes);
             let tail = state.tail.take();
@@ -47,7 +53,6 @@ impl AppendLog {
                 None => Err((state.durable, state.breaks, state.fences.clone())),
             };
             drop(state);
-            let first = batch.first().map_or(0, |(record, _)| record.number);
             let tail =
                 tail.or_else(|(durable, breaks, fences)| self.begin_file(durable, breaks, &fences, first));
             let written = tail.and_then(|tail| self.write(tail, &bytes));
@@ -57,16 +62,16 @@ impl AppendLog {
             state = self.state();
             state.writing = false;
             match written {
-                Ok((tail, at)) => state.apply(tail, at, &batch),
+                Ok((tail, at)) => {
+                    state.apply(tail, at, &batch);
+                    let _ = outcome.set(Ok(()));
+                }
                 Err(error) => {
                     // These numbers are never used again; the next append begins a file that says what counts, also if
                     // only the sync failed: nobody knows then whether the batch is durable, and it does not count.
-                    let first = batch.first().map_or(last, |(record, _)| record.number);
-                    let newest = batch.last().map_or(last, |(record, _)| record.number);
                     // A file may have been begun for it, which is deleted in its turn.
                     state.segments.entry(first).or_default();
-                    state.failed.push_front((first..=newest, error.to_string()));
-                    state.failed.truncate(MOST_FAILED);
+                    let _ = outcome.set(Err(error.to_string()));
                     self.synced.notify_all();
                     return Err(error);
                 }
@@ -154,9 +159,6 @@ impl AppendLog {
     }
 }
 
-/// How many failed batches are remembered, for those that wait for them.
-const MOST_FAILED: usize = 64;
-
 impl super::Held {
     /// The oldest record that is needed.
     fn oldest(&self) -> Option<u64> {
@@ -165,6 +167,21 @@ impl super::Held {
 }
 
 impl State {
+    /// Has records wait for whoever writes next. Returns the number of the last, and what will tell what became of them.
+    pub(super) fn enqueue<'p>(&mut self, records: impl Iterator<Item = (Record, &'p [u8])>) -> (u64, Outcome) {
+        let mut last = 0;
+        for (record, payload) in records {
+            last = self.next;
+            self.next += 1;
+            let record = Record { number: last, durable: self.durable, ..record };
+            let from = self.waiting_bytes.len();
+            record.encode(payload, &mut self.waiting_bytes);
+            let to = self.waiting_bytes.len();
+            self.waiting.push((record, from..to));
+        }
+        (last, self.outcome.clone())
+    }
+
     /// A batch is durable: it can be read from now on.
     fn apply(&mut self, tail: Tail, at: u64, batch: &[(Record, std::ops::Range<usize>)]) {
         let segment = tail.number;

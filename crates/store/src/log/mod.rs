@@ -34,11 +34,11 @@ mod recover;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use kintsu_dag::BlockId;
 
@@ -144,6 +144,8 @@ struct State {
     /// Encoded records that nobody has begun to write.
     waiting: Vec<(Record, Range<usize>)>,
     waiting_bytes: Vec<u8>,
+    /// What becomes of them.
+    outcome: Outcome,
     /// Whether somebody is writing.
     writing: bool,
     /// The file that is appended to; taken out while somebody writes.
@@ -156,9 +158,10 @@ struct State {
     /// head of the next file.
     raised: u64,
     breaks: Break,
-    /// Numbers of records that could not be written, newest first, and why.
-    failed: VecDeque<(RangeInclusive<u64>, String)>,
 }
+
+/// What became of a batch, for all who wait for it: why it could not be written, if it could not.
+type Outcome = Arc<OnceLock<Result<(), String>>>;
 
 struct Tail {
     number: u64,

@@ -252,6 +252,42 @@ fn a_fence_that_waits_for_its_sync_is_no_fence_yet() {
 }
 
 #[test]
+fn who_waits_for_a_batch_is_told_what_became_of_it_however_many_come_after_it() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    log.append(&[update(0, 0, Data::Bytes(&[1; 100]))]).unwrap();
+    let enqueued = || {
+        let update = update(1, 0, Data::Bytes(&[2; 100]));
+        log.state().enqueue(std::iter::once((Record::of(&update), update.data.bytes())))
+    };
+    let append = || log.append(&[update(2, 0, Data::Bytes(&[3; 1000]))]);
+    let waiting = enqueued();
+    disk.limit(Some(disk.used()));
+    // The first of them writes for both.
+    (0..100).for_each(|_| drop(append().unwrap_err()));
+    let said = log.wait(log.state(), waiting.clone()).unwrap_err().to_string();
+    assert!(said.contains("not written: disk full"), "{said}");
+    disk.limit(None);
+    append().unwrap();
+    assert!(log.wait(log.state(), waiting).is_err());
+    // And the other way round.
+    let waiting = enqueued();
+    append().unwrap();
+    disk.limit(Some(disk.used()));
+    append().unwrap_err();
+    log.wait(log.state(), waiting).unwrap();
+    assert_eq!([1, 2].map(|index| seen(&log, index)[99]), [2, 3]);
+}
+
+#[test]
+fn a_batch_of_nothing_is_refused() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    assert!(log.commit(log.state(), std::iter::empty()).is_err());
+    assert!(!disk.files().contains(&record::path(&dir(), 0)));
+}
+
+#[test]
 fn files_that_nobody_needs_are_deleted_oldest_first() {
     let disk = fresh();
     let log = open(&disk).unwrap();
