@@ -32,6 +32,8 @@ struct Medium {
     /// Times that a file was made durable.
     syncs: u64,
     failure: Option<Failure>,
+    /// What is done before the operation of this number.
+    before: Option<(u64, Box<dyn FnOnce() + Send>)>,
     /// Files whose every read fails.
     unreadable: BTreeSet<usize>,
     /// Whether files can have one name only.
@@ -87,6 +89,32 @@ impl SimDisk {
         let mut medium = self.medium();
         medium.operations = 0;
         medium.failure = failure;
+    }
+
+    /// Calls `act` once, just before the operation of this number, counting from 1 since [`fail`](Self::fail). Other operations
+    /// go on meanwhile.
+    pub fn before(&self, operation: u64, act: impl FnOnce() + Send + 'static) {
+        self.medium().before = Some((operation, Box::new(act)));
+    }
+
+    /// Does what is to be done before the operation that comes next.
+    fn act(&self) {
+        let act = {
+            let mut medium = self.medium();
+            let next = medium.operations + 1;
+            medium.before.take_if(|(at, _)| *at == next)
+        };
+        if let Some((_, act)) = act {
+            act();
+        }
+    }
+
+    /// Begins an operation.
+    fn operation(&self) -> io::Result<MutexGuard<'_, Medium>> {
+        self.act();
+        let mut medium = self.medium();
+        medium.operation()?;
+        Ok(medium)
     }
 
     /// Operations since [`fail`](Self::fail).
@@ -146,8 +174,7 @@ impl SimDisk {
     /// # Errors
     /// The disk's.
     pub fn file(&self, path: &Path) -> io::Result<SimFile> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         let file = match medium.file(path) {
             Ok(file) => file,
             Err(_) => {
@@ -346,15 +373,13 @@ pub struct SimFile {
 
 impl Disk for SimDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         let file = medium.file(path)?;
         Ok(Box::new(SimFile { disk: self.clone(), file }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         medium.vacant(path)?;
         let file = medium.files.len();
         medium.files.push(Content::default());
@@ -363,8 +388,7 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         let file = medium.file(from)?;
         medium.names.remove(from);
         medium.names.insert(to.to_path_buf(), Node::File(file));
@@ -372,8 +396,7 @@ impl Disk for SimDisk {
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         let file = medium.file(from)?;
         if medium.no_links {
             return Err(rustix::io::Errno::PERM.into());
@@ -384,24 +407,21 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         medium.file(path)?;
         medium.names.remove(path);
         Ok(())
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         medium.vacant(path)?;
         medium.names.insert(path.to_path_buf(), Node::Dir);
         Ok(())
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         let Medium { names, synced_names, .. } = &mut *medium;
         let gone = inside(synced_names, path).map(|(name, _)| name).filter(|name| !names.contains_key(*name));
         for name in gone.cloned().collect::<Vec<_>>() {
@@ -416,8 +436,7 @@ impl Disk for SimDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         Ok(inside(&medium.names, dir)
             .filter_map(|(path, node)| {
                 let name = path.file_name()?.to_str()?.to_owned();
@@ -429,8 +448,7 @@ impl Disk for SimDisk {
     }
 
     fn identity(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         if medium.names.get(dir) != Some(&Node::Dir) {
             return Err(ErrorKind::NotFound.into());
         }
@@ -442,8 +460,7 @@ impl Disk for SimDisk {
     }
 
     fn space(&self, _path: &Path) -> io::Result<(u64, u64)> {
-        let mut medium = self.medium();
-        medium.operation()?;
+        let mut medium = self.operation()?;
         let capacity = medium.capacity.unwrap_or(1 << 30);
         Ok((capacity, capacity.saturating_sub(medium.used())))
     }
@@ -453,7 +470,7 @@ impl Disk for SimDisk {
     }
 
     fn lock(&self, _path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.medium().operation()?;
+        drop(self.operation()?);
         Ok(Some(Box::new(())))
     }
 }
@@ -503,14 +520,12 @@ impl SimFile {
 
 impl DiskFile for SimFile {
     fn len(&self) -> io::Result<u64> {
-        let mut medium = self.disk.medium();
-        medium.operation()?;
+        let mut medium = self.disk.operation()?;
         Ok(medium.files[self.file].bytes.len() as u64)
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut medium = self.disk.medium();
-        medium.operation()?;
+        let mut medium = self.disk.operation()?;
         if medium.unreadable.contains(&self.file) {
             return Err(rustix::io::Errno::IO.into());
         }
@@ -522,6 +537,7 @@ impl DiskFile for SimFile {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.act();
         let mut medium = self.disk.medium();
         let outcome = medium.operation();
         // A write that fails may have done a part of its work.
@@ -532,16 +548,14 @@ impl DiskFile for SimFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        let mut medium = self.disk.medium();
-        medium.operation()?;
+        let mut medium = self.disk.operation()?;
         medium.room(self.file, len as usize)?;
         medium.files[self.file].resize(len as usize);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut medium = self.disk.medium();
-        medium.operation()?;
+        let mut medium = self.disk.operation()?;
         medium.syncs += 1;
         medium.files[self.file].sync();
         Ok(())

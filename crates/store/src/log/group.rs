@@ -130,21 +130,10 @@ impl AppendLog {
     /// Deletes files, oldest first, in which nothing is needed; the one that is appended to stays. Each file says up to which
     /// number the records of earlier files count, so none between them may be deleted.
     pub(super) fn collect(&self) -> Result<(), StoreError> {
+        // One after the other; appends and reads go on while the disk works.
+        let _turn = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let mut state = self.state();
-            let tail = state.tail.as_ref().map(|tail| tail.number);
-            let oldest =
-                state.segments.first_key_value().filter(|(number, _)| tail.is_some_and(|t| **number < t));
-            let Some((&number, segment)) = oldest else { return Ok(()) };
-            let needed = |(key, newest): (&super::Key, &u64)| {
-                state
-                    .blocks
-                    .get(key)
-                    .is_some_and(|held| held.oldest().is_some_and(|oldest| oldest <= *newest))
-            };
-            if segment.newest.iter().any(needed) {
-                return Ok(());
-            }
+            let Some(number) = self.state().not_needed() else { return Ok(()) };
             let path = record::path(&self.dir, number);
             match self.disk.remove(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -154,7 +143,7 @@ impl AppendLog {
             }
             // Before a newer one is deleted: the two deletions may reach the medium apart.
             self.disk.sync_dir(&self.dir).map_err(|source| StoreError::io(&self.dir, source))?;
-            state.segments.remove(&number);
+            self.state().segments.remove(&number);
         }
     }
 }
@@ -167,6 +156,17 @@ impl super::Held {
 }
 
 impl State {
+    /// The oldest file, if nothing in it is needed and it is not appended to. Nothing in it will be needed later.
+    fn not_needed(&self) -> Option<u64> {
+        let tail = self.tail.as_ref()?.number;
+        let (&number, segment) = self.segments.first_key_value().filter(|(number, _)| **number < tail)?;
+        let needed = |(key, newest): (&super::Key, &u64)| {
+            let oldest = self.blocks.get(key).and_then(super::Held::oldest);
+            oldest.is_some_and(|oldest| oldest <= *newest)
+        };
+        (!segment.newest.iter().any(needed)).then_some(number)
+    }
+
     /// Has records wait for whoever writes next. Returns the number of the last, and what will tell what became of them.
     pub(super) fn enqueue<'p>(&mut self, records: impl Iterator<Item = (Record, &'p [u8])>) -> (u64, Outcome) {
         let mut last = 0;

@@ -130,6 +130,8 @@ pub struct AppendLog {
     /// Where the newest durable record is noted; for who writes.
     end: Mutex<End>,
     synced: Condvar,
+    /// For who deletes files.
+    collecting: Mutex<()>,
     segment_bytes: u64,
 }
 
@@ -205,7 +207,8 @@ impl AppendLog {
     fn with_segments(disk: Arc<dyn Disk>, dir: PathBuf, segment_bytes: u64) -> Result<Self, StoreError> {
         let (state, end) = recover::recover(&*disk, &dir)?;
         let (state, end) = (Mutex::new(state), Mutex::new(end));
-        Ok(Self { dir, disk, state, end, synced: Condvar::new(), segment_bytes })
+        let (synced, collecting) = (Condvar::new(), Mutex::default());
+        Ok(Self { dir, disk, state, end, synced, collecting, segment_bytes })
     }
 
     /// Appends updates; they are durable when this returns. After a failure or a crash each of them may be there, whole,

@@ -308,6 +308,33 @@ fn files_that_nobody_needs_are_deleted_oldest_first() {
 }
 
 #[test]
+fn nobody_waits_for_the_disk_while_files_are_deleted() {
+    let begun = || {
+        let disk = fresh();
+        let log = Arc::new(open(&disk).unwrap());
+        for index in 0..6 {
+            log.append(&[update(index, 0, Data::Bytes(&[index; 2900]))]).unwrap();
+        }
+        disk.fail(None);
+        (disk, log)
+    };
+    let release = |log: &AppendLog| {
+        log.release((0..6).map(|index| (block(index), Role::Home, u64::MAX))).unwrap();
+    };
+    let (disk, log) = begun();
+    release(&log);
+    assert_eq!(disk.files().iter().filter(|path| path.starts_with(dir())).count(), 1);
+    for at in 1..=disk.operations() {
+        let (disk, log) = begun();
+        let (say, said) = std::sync::mpsc::channel();
+        let other = log.clone();
+        disk.before(at, move || drop(say.send(other.state.try_lock().is_ok())));
+        release(&log);
+        assert_eq!(said.try_recv(), Ok(true), "operation {at}");
+    }
+}
+
+#[test]
 fn senseless_updates_are_refused() {
     let log = open(&fresh()).unwrap();
     let said = |update: Update<'_>| log.append(&[update]).unwrap_err().to_string();
