@@ -3,6 +3,7 @@
 //! A block is written to a `.tmp` file, synced, renamed over its name, and the directory synced.
 //! Everything that changes what a name stands for happens under one mutex: renames, links, removals, header reads,
 //! and the sync of a directory when a block is set aside. Data is read, written and synced outside of the mutex.
+//! What [`Usage`] counts has another one, under which the disk is never asked for anything.
 //!
 //! Opening a store removes what a crash left and syncs its directories, so that whatever is visible
 //! afterwards is durable.
@@ -89,7 +90,7 @@ impl FileStore {
         shared.each_file(|id, kind, len| {
             match kind {
                 Kind::Temp | Kind::Promoted => shared.remove(&shared.file(id, kind))?,
-                Kind::Block => drop(state.inventory.insert(id, len)),
+                Kind::Block => drop(self.shared.counts().inventory.insert(id, len)),
                 // Whoever asks for it says whether it was decided.
                 Kind::Next => {}
                 Kind::Bad => {
@@ -111,7 +112,7 @@ impl FileStore {
         let outcome = FileRead::open(&*self.shared.disk, self.path(id), id, generation);
         if let Err(StoreError::NotFound { .. }) = outcome {
             self.shared.check_root()?;
-            self.shared.state().inventory.remove(&id);
+            self.shared.counts().inventory.remove(&id);
         }
         outcome
     }
@@ -220,7 +221,7 @@ impl BlockStore for FileStore {
         }
         self.shared.settle(&mut state, shelf)?;
         let existed = remove(&path)?;
-        state.inventory.remove(&id);
+        self.shared.counts().inventory.remove(&id);
         if existed {
             let removal = state.loosen(shelf);
             drop(state);
@@ -278,7 +279,7 @@ impl BlockStore for FileStore {
             shared.next_aside(&mut state, id, at_unix)?;
         }
         let (name, removal) = shared.move_aside(&mut state, &self.path(id), id, reason, at_unix)?;
-        state.inventory.remove(&id);
+        self.shared.counts().inventory.remove(&id);
         drop(state);
         shared.sync_removal(shelf, removal)?;
         Ok(name)
@@ -323,12 +324,12 @@ impl BlockStore for FileStore {
                 shared.remove(&shared.file(id, kind))?;
             }
             if kind == Kind::Block {
-                state.inventory.remove(&id);
+                self.shared.counts().inventory.remove(&id);
                 blocks += 1;
             }
             Ok(())
         })?;
-        state.inventory.clear();
+        self.shared.counts().inventory.clear();
         for shelf in shared.shelves()? {
             shared.settle(&mut state, shelf)?;
         }
@@ -348,15 +349,16 @@ impl BlockStore for FileStore {
         self.shared.check_root()?;
         let (capacity_bytes, free_bytes) =
             self.shared.disk.space(root).map_err(|source| StoreError::io(root, source))?;
-        let state = self.shared.state();
+        let device = self.shared.disk.device(root);
+        let counts = self.shared.counts();
         Ok(Usage {
-            blocks: state.inventory.len() as u64,
-            bytes: state.inventory.values().sum(),
-            aside_blocks: state.aside.len() as u64,
-            aside_bytes: state.aside.values().sum(),
+            blocks: counts.inventory.len() as u64,
+            bytes: counts.inventory.values().sum(),
+            aside_blocks: counts.aside.len() as u64,
+            aside_bytes: counts.aside.values().sum(),
             capacity_bytes,
             free_bytes,
-            device: self.shared.disk.device(root),
+            device,
         })
     }
 }

@@ -58,7 +58,7 @@ impl Shared {
             Err(source) => return Err(self.io_error(&second, 0, source)),
         };
         self.disk.rename(from, &place).map_err(|source| StoreError::io(&place, source))?;
-        state.inventory.insert(id, bytes);
+        self.counts().inventory.insert(id, bytes);
         self.sync_shelf(names::shelf(id))?;
         if both {
             state.loosen(names::shelf(id));

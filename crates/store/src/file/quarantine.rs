@@ -42,7 +42,7 @@ impl Shared {
     /// Counts what is set aside; returns it.
     pub(super) fn count_aside(&self, state: &mut State) -> Result<Vec<(QuarantinedName, u64)>, StoreError> {
         let found = self.each_aside()?;
-        state.aside = found.iter().map(|(name, len)| (name.to_string(), *len)).collect();
+        self.counts().aside = found.iter().map(|(name, len)| (name.to_string(), *len)).collect();
         let highest = found.iter().map(|(name, _)| name.number + 1).max().unwrap_or(0);
         state.next_aside = state.next_aside.max(highest);
         Ok(found)
@@ -103,7 +103,7 @@ impl Shared {
         self.put_aside(state, path, name)?;
         let removal = state.loosen(names::shelf(id));
         if let Err(error) = self.remove(path) {
-            self.forget(state, &name.to_string());
+            self.forget(&name.to_string());
             return Err(error);
         }
         Ok((name.to_string(), removal))
@@ -175,21 +175,21 @@ impl Shared {
             state.loosen(names::shelf(name.id));
         }
         state.next_aside = name.number + 1;
-        state.aside.insert(name.to_string(), bytes);
+        self.counts().aside.insert(name.to_string(), bytes);
         self.disk.sync_dir(&dir).map_err(|source| {
             if two_names {
-                self.forget(state, &name.to_string());
+                self.forget(&name.to_string());
             }
             failed(source)
         })
     }
 
     /// Undoes [`put_aside`](Self::put_aside) of a file that still has its old name.
-    fn forget(&self, state: &mut State, name: &str) {
+    fn forget(&self, name: &str) {
         // A name that cannot be removed takes no space while the block exists, and is listed and purged like
         // others.
         let _ = self.disk.remove(&names::quarantine(&self.root).join(name));
-        state.aside.remove(name);
+        self.counts().aside.remove(name);
     }
 
     /// Moves a file of the quarantine back to its block's place, which must be free. Durable on return.
@@ -199,7 +199,7 @@ impl Shared {
         let (from, to) = (dir.join(&name), self.file(id, Kind::Block));
         self.check_root()?;
         self.make_shelf(names::shelf(id))?;
-        let mut state = self.state();
+        let state = self.state();
         let meta = match read::header(&*self.disk, &from, id) {
             Err(StoreError::NotFound { .. }) => return Err(no_such(&name)),
             header => header?,
@@ -216,8 +216,8 @@ impl Shared {
             }
             return Err(error);
         }
-        let bytes = state.aside.remove(&name).unwrap_or(0);
-        state.inventory.insert(id, bytes);
+        let bytes = self.counts().aside.remove(&name).unwrap_or(0);
+        self.counts().inventory.insert(id, bytes);
         drop(state);
         self.disk.sync_dir(&dir).map_err(|source| self.io_error(&dir, 0, source))?;
         Ok(meta)
@@ -231,14 +231,14 @@ impl Shared {
         for (name, _) in self.each_aside()?.into_iter().filter(|(name, _)| chosen(name)) {
             let name = name.to_string();
             let path = dir.join(&name);
-            let mut state = self.state();
+            let _state = self.state();
             match self.disk.remove(&path) {
                 Ok(()) => purged += 1,
                 // Taken back meanwhile.
                 Err(gone) if gone.kind() == ErrorKind::NotFound => {}
                 Err(source) => return Err(StoreError::io(&path, source)),
             }
-            state.aside.remove(&name);
+            self.counts().aside.remove(&name);
         }
         if purged > 0 {
             self.disk.sync_dir(&dir).map_err(|source| self.io_error(&dir, 0, source))?;

@@ -1,5 +1,8 @@
 //! Setting aside and taking back damaged blocks, and files that earlier versions left.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use super::tests::{G, simulated};
 use super::*;
 use crate::contract::{block, get, put, put_labelled};
@@ -67,6 +70,42 @@ fn a_block_whose_setting_aside_failed_is_durably_gone_when_its_deletion_finds_no
                 let place = store.path(id);
                 assert!(!left.files().contains(&place), "links {links}, operation {at}, failed {failed}");
             }
+        }
+    }
+}
+
+#[test]
+fn usage_is_told_while_the_disk_works_on_something_else() {
+    type Work = fn(&FileStore);
+    let works: [Work; 5] = [
+        |store| drop(store.set_aside(block(1, 1), Reason::Unknown, 5).unwrap()),
+        |store| drop(store.delete(block(1, 1), Some(G)).unwrap()),
+        |store| put(store, block(1, 2), Generation(2), 5000).map(drop).unwrap(),
+        |store| drop(store.aside().unwrap()),
+        |store| drop(store.wipe().unwrap()),
+    ];
+    let begun = || {
+        let (disk, store) = simulated();
+        for index in [1, 2] {
+            put(&store, block(1, index), G, 5000).unwrap();
+        }
+        disk.fail(None);
+        (disk, Arc::new(store))
+    };
+    for (which, work) in works.into_iter().enumerate() {
+        let (disk, store) = begun();
+        work(&store);
+        for at in 1..=disk.operations() {
+            let (disk, store) = begun();
+            let (say, said) = mpsc::channel();
+            let other = store.clone();
+            disk.before(at, move || {
+                let (tell, told) = mpsc::channel();
+                std::thread::spawn(move || tell.send(other.usage().is_ok()));
+                let _ = say.send(told.recv_timeout(Duration::from_secs(20)));
+            });
+            work(&store);
+            assert_eq!(said.recv().unwrap(), Ok(true), "work {which}, operation {at}");
         }
     }
 }

@@ -21,6 +21,7 @@ pub(super) struct Shared {
     /// reused.
     identity: (u64, u64),
     state: Mutex<State>,
+    counts: Mutex<Counts>,
     _lock: Box<dyn Send + Sync>,
 }
 
@@ -28,20 +29,26 @@ pub(super) struct Shared {
 pub(super) struct State {
     /// Blocks being written.
     pub(super) writing: HashSet<BlockId>,
-    /// Visible blocks and the bytes of their files, for [`Usage`](crate::Usage) only: the directory is the truth.
-    pub(super) inventory: HashMap<BlockId, u64>,
     /// Directories that exist and whose names are durable.
     pub(super) shelves: HashSet<u8>,
     /// Directories in which something was removed, maybe not durably, and which removal was the last.
     loose: HashMap<u8, u64>,
     /// How many removals there were.
     removals: u64,
-    /// What is set aside, by name, and the bytes of its file; for [`Usage`](crate::Usage) only.
-    pub(super) aside: HashMap<String, u64>,
     /// The number of the next block that is set aside: higher than any that is there.
     pub(super) next_aside: u64,
     /// How often the store was wiped.
     pub(super) wipes: u64,
+}
+
+/// What [`Usage`](crate::Usage) counts; the directory is the truth. Never locked during an operation of the disk: heartbeats
+/// tell it, and one that waits for a bad sector makes the node seem dead.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Visible blocks and the bytes of their files.
+    pub(super) inventory: HashMap<BlockId, u64>,
+    /// What is set aside, by name, and the bytes of its file.
+    pub(super) aside: HashMap<String, u64>,
 }
 
 impl State {
@@ -67,12 +74,18 @@ impl Shared {
             disk.sync_dir(dir).map_err(|source| StoreError::io(dir, source))?;
         }
         let identity = disk.identity(&root).map_err(|source| StoreError::io(&root, source))?;
-        Ok(Self { root, disk, identity, state: Mutex::default(), _lock: lock })
+        let (state, counts) = (Mutex::default(), Mutex::default());
+        Ok(Self { root, disk, identity, state, counts, _lock: lock })
     }
 
     /// The state, for as long as the guard lives.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counts, for a moment.
+    pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks that the directory is still the one that was opened, with blocks in it.

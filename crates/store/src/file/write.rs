@@ -280,7 +280,7 @@ impl TempFile {
         self.shared.disk.rename(&self.path, &to).map_err(|source| self.error(source))?;
         self.published = true;
         if becomes == Kind::Block {
-            state.inventory.insert(id, self.file_bytes);
+            self.shared.counts().inventory.insert(id, self.file_bytes);
         }
         Ok(())
     }

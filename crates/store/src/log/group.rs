@@ -168,7 +168,10 @@ impl State {
     }
 
     /// Has records wait for whoever writes next. Returns the number of the last, and what will tell what became of them.
-    pub(super) fn enqueue<'p>(&mut self, records: impl Iterator<Item = (Record, &'p [u8])>) -> (u64, Outcome) {
+    pub(super) fn enqueue<'p>(
+        &mut self,
+        records: impl Iterator<Item = (Record, &'p [u8])>,
+    ) -> (u64, Outcome) {
         let mut last = 0;
         for (record, payload) in records {
             last = self.next;
