@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_runtime::from_store;
-use kintsu_store::{BlockStore, Reason, StoreError};
+use kintsu_store::{Bad, BlockStore, StoreError};
 use kintsu_wire::MembershipChannel;
 use kintsu_wire::message::{BadBlock, Fault, FaultKind, HeldBlock};
 
@@ -32,16 +32,11 @@ pub fn check(store: &dyn BlockStore, node: NodeId, id: BlockId) -> Result<HeldBl
 /// # Errors
 /// Errors of the store. One that is neither damage nor `NotFound` says nothing about the block.
 pub fn look(store: &dyn BlockStore, id: BlockId) -> Result<HeldBlock, StoreError> {
-    let mut looked = store.verify(id);
-    if looked.as_ref().is_err_and(StoreError::is_damage) {
-        looked = store.verify(id);
-    }
-    looked.map(|meta| held(&meta)).inspect_err(|error| {
-        if error.is_damage()
-            && let Err(failed) = store.set_aside(id, Reason::Rotten, now_unix())
-        {
+    store.check(id, now_unix()).map(|meta| held(&meta)).map_err(|Bad { error, stays }| {
+        if let Some(failed) = stays {
             tracing::warn!("cannot set {id} aside: {failed}");
         }
+        error
     })
 }
 

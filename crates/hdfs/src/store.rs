@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use kintsu_dag::BlockId;
 use kintsu_store::{
-    AppendLog, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Break, Digest, FileStore, Generation,
-    Listing, QuarantinedFile, Reason, StoreError, Usage,
+    AppendLog, Bad, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Break, Digest, FileStore,
+    Generation, Listing, QuarantinedFile, Reason, StoreError, Usage,
 };
 use prost::Message as _;
 
@@ -254,6 +254,10 @@ impl BlockStore for DatanodeStore {
 
     fn verify(&self, id: BlockId) -> Result<BlockMeta, StoreError> {
         self.staged.verify(id)
+    }
+
+    fn check(&self, id: BlockId, at_unix: u64) -> Result<BlockMeta, Bad> {
+        self.staged.check(id, at_unix)
     }
 
     fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError> {

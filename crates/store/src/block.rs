@@ -125,6 +125,13 @@ pub trait BlockStore: Send + Sync + 'static {
     /// `NotFound`; the first rot found.
     fn verify(&self, id: BlockId) -> Result<BlockMeta, StoreError>;
 
+    /// Reads a whole block, and once more if it is damaged, so that a temporary disk error does no harm. If it is damaged
+    /// then, it is set aside as rotten: the file that was read, and no other that has come to its place meanwhile.
+    ///
+    /// # Errors
+    /// [`Bad`].
+    fn check(&self, id: BlockId, at_unix: u64) -> Result<BlockMeta, Bad>;
+
     /// Sets a block aside: moves it into the quarantine, where calls on blocks no longer find it. Returns the name
     /// under which it is kept until it is taken back or purged. Durable on return. `at_unix`: seconds since 1970.
     ///
@@ -184,6 +191,21 @@ pub trait BlockStore: Send + Sync + 'static {
     /// # Errors
     /// `Vanished`; `Io`.
     fn usage(&self) -> Result<Usage, StoreError>;
+}
+
+/// What a check found wrong with a block.
+#[derive(Debug)]
+pub struct Bad {
+    /// What is wrong. If it is neither damage nor `NotFound`, it says nothing about the block.
+    pub error: StoreError,
+    /// Why a damaged block could not be set aside, if so.
+    pub stays: Option<StoreError>,
+}
+
+impl From<StoreError> for Bad {
+    fn from(error: StoreError) -> Self {
+        Self { error, stays: None }
+    }
 }
 
 /// One block, open for reading. Memory: 4 bytes a unit, the label, and at most one unit of data.

@@ -36,8 +36,8 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// What is in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
-    /// The identity of the directory that is at this path now: device and inode.
-    fn identity(&self, dir: &Path) -> io::Result<(u64, u64)>;
+    /// The identity of the directory or file that is at this path now: device and inode.
+    fn identity(&self, path: &Path) -> io::Result<(u64, u64)>;
     /// The time in seconds since 1970.
     fn now_unix(&self) -> u64;
     /// Bytes (in all, free) of the medium under a path.
@@ -128,8 +128,8 @@ impl Disk for RealDisk {
         Ok(entries)
     }
 
-    fn identity(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        let meta = std::fs::metadata(dir)?;
+    fn identity(&self, path: &Path) -> io::Result<(u64, u64)> {
+        let meta = std::fs::metadata(path)?;
         Ok((meta.dev(), meta.ino()))
     }
 

@@ -36,7 +36,7 @@ pub mod simdisk;
 mod sums;
 
 pub use aside::{QuarantinedFile, Reason};
-pub use block::{BlockRead, BlockStore, BlockWrite};
+pub use block::{Bad, BlockRead, BlockStore, BlockWrite};
 pub use error::StoreError;
 pub use file::{FileStore, block_path};
 pub use format::file_bytes;

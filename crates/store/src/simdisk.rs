@@ -447,12 +447,13 @@ impl Disk for SimDisk {
             .collect())
     }
 
-    fn identity(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        let mut medium = self.operation()?;
-        if medium.names.get(dir) != Some(&Node::Dir) {
-            return Err(ErrorKind::NotFound.into());
+    fn identity(&self, path: &Path) -> io::Result<(u64, u64)> {
+        let medium = self.operation()?;
+        match medium.names.get(path) {
+            None => Err(ErrorKind::NotFound.into()),
+            Some(Node::Dir) => Ok((0, 0)),
+            Some(Node::File(file)) => Ok((0, *file as u64 + 1)),
         }
-        Ok((0, 0))
     }
 
     fn now_unix(&self) -> u64 {

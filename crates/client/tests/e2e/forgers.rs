@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kintsu_client::ClientError;
 use kintsu_dag::BlockId;
 use kintsu_store::{
-    BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, FileStore, Generation, Listing,
+    Bad, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, FileStore, Generation, Listing,
     QuarantinedFile, Reason, StoreError, Usage,
 };
 use kintsu_wire::message::Encoding;
@@ -85,6 +85,9 @@ impl BlockStore for Forger {
     }
     fn verify(&self, id: BlockId) -> Result<BlockMeta, StoreError> {
         self.0.verify(id)
+    }
+    fn check(&self, id: BlockId, at_unix: u64) -> Result<BlockMeta, Bad> {
+        self.0.check(id, at_unix)
     }
     fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError> {
         self.0.set_aside(id, reason, at_unix)

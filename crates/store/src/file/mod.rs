@@ -34,7 +34,7 @@ use kintsu_dag::BlockId;
 
 use crate::disk::{Disk, RealDisk};
 use crate::{
-    AppendLog, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Break, Generation, Listing,
+    AppendLog, Bad, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Break, Generation, Listing,
     QuarantinedFile, Reason, StoreError, Usage,
 };
 use names::Kind;
@@ -105,6 +105,38 @@ impl FileStore {
             state.shelves.insert(shelf);
         }
         Ok(())
+    }
+
+    /// Moves a block into the quarantine; returns its name there. If the file that was judged is given, by device and inode,
+    /// only that one is moved: `None` if another one is in its place, or none.
+    fn move_away(
+        &self,
+        id: BlockId,
+        reason: Reason,
+        at_unix: u64,
+        judged: Option<(u64, u64)>,
+    ) -> Result<Option<String>, StoreError> {
+        let (shared, path) = (&self.shared, self.path(id));
+        shared.check_root()?;
+        let (mut state, shelf) = (shared.state(), names::shelf(id));
+        if let Some(judged) = judged {
+            match shared.disk.identity(&path) {
+                Ok(there) if there == judged => {}
+                Ok(_) => return Ok(None),
+                Err(gone) if gone.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(source) => return Err(StoreError::io(&path, source)),
+            }
+        }
+        // An earlier call may have removed it and failed after that.
+        shared.settle(&mut state, shelf)?;
+        if reason == Reason::Unknown {
+            shared.next_aside(&mut state, id, at_unix)?;
+        }
+        let (name, removal) = shared.move_aside(&mut state, &path, id, reason, at_unix)?;
+        shared.counts().inventory.remove(&id);
+        drop(state);
+        shared.sync_removal(shelf, removal)?;
+        Ok(Some(name))
     }
 
     /// Opens a block, of this generation if one is given.
@@ -269,20 +301,34 @@ impl BlockStore for FileStore {
         self.reader(id, None)?.verify()
     }
 
-    fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError> {
-        let shared = &self.shared;
-        shared.check_root()?;
-        let (mut state, shelf) = (shared.state(), names::shelf(id));
-        // An earlier call may have removed it and failed after that.
-        shared.settle(&mut state, shelf)?;
-        if reason == Reason::Unknown {
-            shared.next_aside(&mut state, id, at_unix)?;
+    fn check(&self, id: BlockId, at_unix: u64) -> Result<BlockMeta, Bad> {
+        let path = self.path(id);
+        loop {
+            match self.verify(id) {
+                Err(error) if error.is_damage() => {}
+                looked => return Ok(looked?),
+            }
+            // Open as long as it is judged, so that no other file gets its identity.
+            let _file = self.shared.disk.open(&path);
+            let judged = match self.shared.disk.identity(&path) {
+                Err(gone) if gone.kind() == ErrorKind::NotFound => continue,
+                judged => judged.map_err(|source| StoreError::io(&path, source))?,
+            };
+            let error = match self.verify(id) {
+                Err(error) if error.is_damage() => error,
+                looked => return Ok(looked?),
+            };
+            match self.move_away(id, Reason::Rotten, at_unix, Some(judged)) {
+                Ok(Some(_)) => return Err(Bad { error, stays: None }),
+                // Another one is there, or none.
+                Ok(None) => {}
+                Err(stays) => return Err(Bad { error, stays: Some(stays) }),
+            }
         }
-        let (name, removal) = shared.move_aside(&mut state, &self.path(id), id, reason, at_unix)?;
-        self.shared.counts().inventory.remove(&id);
-        drop(state);
-        shared.sync_removal(shelf, removal)?;
-        Ok(name)
+    }
+
+    fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError> {
+        self.move_away(id, reason, at_unix, None)?.ok_or(StoreError::NotFound { id })
     }
 
     fn aside(&self) -> Result<Vec<QuarantinedFile>, StoreError> {
@@ -292,10 +338,8 @@ impl BlockStore for FileStore {
     fn take_back(&self, name: &str) -> Result<BlockMeta, StoreError> {
         let name = quarantine::parse(name)?;
         let id = name.id;
-        // Verified twice, so that a temporary disk error sets nothing aside.
-        let damaged = |()| self.verify(id).is_err_and(|error| error.is_damage());
-        if damaged(()) && damaged(()) {
-            self.set_aside(id, Reason::Rotten, self.shared.disk.now_unix())?;
+        if let Err(Bad { stays: Some(error), .. }) = self.check(id, self.shared.disk.now_unix()) {
+            return Err(error);
         }
         self.shared.take_back(name)
     }

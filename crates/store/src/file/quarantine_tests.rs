@@ -111,6 +111,35 @@ fn usage_is_told_while_the_disk_works_on_something_else() {
 }
 
 #[test]
+fn what_comes_to_the_place_of_a_rotten_block_while_it_is_checked_stays_there() {
+    let id = block(1, 1);
+    let begun = || {
+        let (disk, store) = simulated();
+        put(&store, id, G, 5000).unwrap();
+        disk.tamper(&store.path(id), |bytes| bytes[HEADER_BYTES + 20] ^= 1);
+        disk.fail(None);
+        (disk, Arc::new(store))
+    };
+    let (disk, store) = begun();
+    store.verify(id).unwrap_err();
+    // Both times it is read, and what tells which file it is.
+    let judged = 2 * disk.operations() + 2;
+    for at in 1..=judged {
+        let (disk, store) = begun();
+        let other = store.clone();
+        // A repair in its place.
+        disk.before(at, move || drop(put(&*other, id, G, 5000).unwrap()));
+        let _ = store.check(id, 5);
+        store.verify(id).unwrap_or_else(|error| panic!("operation {at}: {error}"));
+        assert_eq!(names(&store), Vec::<String>::new(), "operation {at}");
+    }
+    let (_disk, store) = begun();
+    let Bad { error, stays } = store.check(id, 5).unwrap_err();
+    assert!(error.is_rot() && stays.is_none());
+    assert_eq!((store.ids().unwrap(), names(&store)), (vec![], vec!["s1.b1.g1.rotten.5.0".to_owned()]));
+}
+
+#[test]
 fn a_rotten_block_that_is_repaired_in_place_is_replaced() {
     let (disk, store) = simulated();
     let id = block(1, 1);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use kintsu_agent::{Agent, AgentConfig};
 use kintsu_dag::{BlockId, NodeId, RackId};
 use kintsu_store::{
-    BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, Generation, Listing, QuarantinedFile,
-    Reason, StoreError, UNIT_BYTES, Usage,
+    Bad, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, Generation, Listing,
+    QuarantinedFile, Reason, StoreError, UNIT_BYTES, Usage,
 };
 use kintsu_wire::ClusterId;
 use kintsu_wire::message::{CodeLabel, Encoding, Label, Nothing, ObjectLabel};
@@ -209,6 +209,10 @@ impl BlockStore for Inventory {
 
     fn verify(&self, _: BlockId) -> Result<BlockMeta, StoreError> {
         refused()
+    }
+
+    fn check(&self, _: BlockId, _: u64) -> Result<BlockMeta, Bad> {
+        Ok(refused()?)
     }
 
     fn set_aside(&self, _: BlockId, _: Reason, _: u64) -> Result<String, StoreError> {
