@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::counters::Interface;
 use crate::deletes::Deletes;
-use crate::identity::{FolderClaim, Identity};
+use crate::identity::{FolderClaim, Identity, Recorded};
 use crate::room::Room;
 use crate::service::Service;
 use crate::tickets::Inspector;
@@ -103,7 +103,7 @@ pub struct Shared {
     pub incarnation: u64,
     pub credentials: Credentials,
     /// The folder's identity, as its file says.
-    pub identity: Mutex<Identity>,
+    pub identity: Recorded,
     pub store: Arc<dyn BlockStore>,
     /// Objects that were removed for good.
     pub tombstones: Tombstones,
@@ -140,7 +140,7 @@ pub struct Shared {
 impl Shared {
     /// The folder's identity.
     pub fn identity(&self) -> Identity {
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+        self.identity.now()
     }
 
     /// Who checks tickets now.
@@ -153,14 +153,10 @@ impl Shared {
     /// # Errors
     /// The folder cannot be written, or another one is in its place; nothing has changed then.
     pub fn record(&self, change: impl FnOnce(Identity) -> Identity) -> Result<(), AgentError> {
-        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = change(*identity);
-        if new != *identity {
+        self.identity.change(change, |new| {
             self.store.check_root()?;
-            identity::write(&self.config.dir, &new)?;
-            *identity = new;
-        }
-        Ok(())
+            identity::write(&self.config.dir, new)
+        })
     }
 
     /// The cancellation tokens of the running jobs.
@@ -244,7 +240,7 @@ impl Agent {
             data: plane.addr().unwrap_or(config.listen_data),
             incarnation: incarnation(),
             credentials: credentials.clone(),
-            identity: Mutex::new(identity),
+            identity: Recorded::new(identity),
             store,
             tombstones,
             deletes: Arc::default(),

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use kintsu_dag::NodeId;
 use kintsu_wire::{ClusterId, FolderId, Seen};
@@ -28,6 +29,45 @@ pub struct Identity {
     pub cluster: Option<ClusterId>,
     /// The last point of the metadata's history that it was told.
     pub seen: Option<Seen>,
+}
+
+/// The identity of an open folder, as its file says.
+#[derive(Debug)]
+pub struct Recorded {
+    now: Mutex<Identity>,
+    /// For who writes the file.
+    writing: Mutex<()>,
+}
+
+impl Recorded {
+    /// What the file says now.
+    pub fn new(identity: Identity) -> Self {
+        Self { now: Mutex::new(identity), writing: Mutex::default() }
+    }
+
+    /// The identity; never waits for the disk, since calls ask for it on async threads.
+    pub fn now(&self) -> Identity {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes it once `write` has made it durable; one change after the other. Blocking.
+    ///
+    /// # Errors
+    /// Those of `write`; nothing has changed then.
+    pub fn change(
+        &self,
+        change: impl FnOnce(Identity) -> Identity,
+        write: impl FnOnce(&Identity) -> Result<(), AgentError>,
+    ) -> Result<(), AgentError> {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.now();
+        let new = change(old);
+        if new != old {
+            write(&new)?;
+            *self.now.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        }
+        Ok(())
+    }
 }
 
 /// The file's content, also as written by versions that recorded only the node.
@@ -151,6 +191,24 @@ mod tests {
         assert!(matches!(open(dir.path(), claim(None)), Err(AgentError::Identity { .. })));
         let other = tempfile::tempdir().unwrap();
         assert_ne!(open(other.path(), claim(None)).unwrap().folder, new.folder);
+    }
+
+    #[test]
+    fn nobody_waits_for_the_disk_to_know_the_identity() {
+        let old = Identity { folder: FolderId::random().unwrap(), node: None, cluster: None, seen: None };
+        let new = Identity { node: Some(NodeId(7)), ..old };
+        let recorded = Recorded::new(old);
+        let write = |written: &Identity| {
+            assert_eq!(*written, new);
+            assert!(recorded.now.try_lock().is_ok_and(|now| *now == old), "until it is durable");
+            Ok(())
+        };
+        recorded.change(|_| new, write).unwrap();
+        assert_eq!(recorded.now(), new);
+        let full = AgentError::Unnamed { dir: PathBuf::new(), blocks: 1 };
+        assert!(recorded.change(|_| old, |_| Err(full)).is_err());
+        assert_eq!(recorded.now(), new);
+        recorded.change(|same| same, |_| panic!("nothing to write")).unwrap();
     }
 
     #[test]
