@@ -54,22 +54,20 @@ pub async fn order(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: 
     Ok(())
 }
 
-/// Records the wipe of a node whose turn this is, unless it costs too much.
+/// Records the wipe of a node whose turn this is, unless it costs too much: then the node is as it was.
 async fn record(cluster: &Arc<Cluster>, mut turn: Turn, force: bool) -> Result<Turn> {
     let node = turn.node;
-    let harm = would_cost(cluster, node).await?;
-    if let Some(got) = refused(&harm, force) {
-        return Err(CoordinatorError::Conflict {
-            what: format!("wipe of {node}"),
-            expected: "blocks that the rest of the cluster can do without (--force wipes it anyway)".into(),
-            got,
-        });
-    }
+    // A wipe that is refused should disturb nobody.
+    judge(cluster, node, force).await?;
     if is_back(FixedFault::WipesUnrecorded) {
         return Ok(turn);
     }
     // From now on nothing is read from the node or written to it, also after a restart.
     turn.bar();
+    // Blocks may have got their homes there meanwhile. What was being committed when the node was barred is committed
+    // when this is.
+    cluster.meta.off(Meta::settle).await?;
+    let harm = judge(cluster, node, force).await?;
     // The turn goes with the commit, which ends even if the caller stops waiting for it: until then no tick takes the
     // node for one whose wipe was interrupted.
     let commit = move |meta: &Meta| {
@@ -82,6 +80,22 @@ async fn record(cluster: &Arc<Cluster>, mut turn: Turn, force: bool) -> Result<T
         tracing::warn!("{node} is wiped although that costs {harm}");
     }
     Ok(turn)
+}
+
+/// What a wipe costs.
+///
+/// # Errors
+/// `Conflict` if that is too much; the disk fails.
+async fn judge(cluster: &Arc<Cluster>, node: NodeId, force: bool) -> Result<Harm> {
+    let harm = would_cost(cluster, node).await?;
+    match refused(&harm, force) {
+        None => Ok(harm),
+        Some(got) => Err(CoordinatorError::Conflict {
+            what: format!("wipe of {node}"),
+            expected: "blocks that the rest of the cluster can do without (--force wipes it anyway)".into(),
+            got,
+        }),
+    }
 }
 
 /// What could not be read any more if a node lost all its blocks now.
@@ -320,6 +334,52 @@ mod tests {
         assert!(error.to_string().contains("wiped or replaced meanwhile"), "{error}");
         drop(writing);
         live.check("a").await;
+    }
+
+    #[tokio::test]
+    async fn a_wipe_counts_a_block_that_is_just_getting_its_home_there() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 16).await;
+        let (stripe, record) = {
+            let snapshot = cluster.meta.snapshot().unwrap();
+            let id = snapshot.object("a").unwrap().ids(0, 1)[0].1;
+            (id, snapshot.stripe(id).unwrap().unwrap())
+        };
+        let homes: Vec<NodeId> = record.made().map(|(_, block)| block.node).collect();
+        let node = (0..5).map(NodeId).find(|node| !homes.contains(node)).unwrap();
+        // The stripe needs both of the blocks that are left, and one of them has just been moved.
+        silence(&cluster, &[homes[2].0, homes[3].0]);
+        let (index, block) = (kintsu_dag::BlockIndex(0), record.blocks[0].unwrap());
+        let place = (node, kintsu_dag::BlockId { stripe, index });
+        let writing = cluster.claim(vec![place]).await.unwrap().unwrap();
+        let landing = crate::meta::Landing {
+            index,
+            from: block.node,
+            to: node,
+            generation: block.generation,
+            digest: block.digest.unwrap(),
+        };
+        let (checked, (go_on, ordered)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        let meta = cluster.meta.clone();
+        let landed = tokio::task::spawn_blocking(move || {
+            meta.rehome_if(stripe, record.generation, &[landing], || {
+                writing.check()?;
+                checked.0.send(()).unwrap();
+                ordered.recv().unwrap();
+                Ok(())
+            })
+        });
+        tokio::task::spawn_blocking(move || checked.1.recv().unwrap()).await.unwrap();
+        let (worker, (listener, _events)) = (cluster.clone(), mpsc::channel(64));
+        let order =
+            tokio::spawn(async move { command_node::handle(&worker, command(node, false), listener).await });
+        until(|| cluster.members().wiping(node)).await;
+        go_on.send(()).unwrap();
+        assert_eq!(landed.await.unwrap().unwrap(), [index]);
+        let refused = order.await.unwrap().unwrap_err().to_string();
+        assert!(refused.contains("1 stripe of 1 object"), "{refused}");
+        assert!(!recorded(&cluster, node) && !cluster.members().wiping(node));
+        assert!(cluster.claim(vec![place]).await.unwrap().is_ok(), "the node is used as before");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
