@@ -331,7 +331,7 @@ mod tests {
         };
         let check = || writing.check();
         let error = live.cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
-        assert!(error.to_string().contains("wiped or replaced meanwhile"), "{error}");
+        assert!(error.to_string().contains("wiped, replaced or forgotten meanwhile"), "{error}");
         drop(writing);
         live.check("a").await;
     }
