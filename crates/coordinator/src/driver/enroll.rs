@@ -18,7 +18,7 @@ use crate::engine::identity::{Applicant, belongs};
 use crate::engine::places::Place;
 use crate::engine::quarantine::Unknown;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Meta, NodeRecord};
+use crate::meta::{MOST_ID, Meta, NodeRecord};
 
 /// How long an agent that may be a rival has to accept a connection.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -97,8 +97,18 @@ async fn check_rival(cluster: &Cluster, node: NodeId, control: SocketAddr, incar
 }
 
 /// Checks whether the agent remembers more than these metadata contain. If so, they count as older from now on.
+///
+/// # Errors
+/// It tells of a stripe whose id is never given; the disk fails.
 async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
     let (seen, next_stripe) = (request.seen, request.next_stripe);
+    if next_stripe > MOST_ID {
+        return Err(CoordinatorError::Invalid {
+            what: "next stripe of a registration",
+            expected: format!("{MOST_ID} at most"),
+            got: next_stripe.to_string(),
+        });
+    }
     let who = request.node.map_or_else(|| request.dir.clone(), |node| format!("{node} ({})", request.dir));
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
