@@ -160,7 +160,7 @@ pub async fn report_blocks(cluster: &Arc<Cluster>, page: BlockPage) -> Result<()
             "page {number} of its blocks: expected the next page of a registration, got one out of order"
         ),
     };
-    let (range, ran) = cluster.reports().turn(page).map_err(out_of_turn)?;
+    let (range, ran, since) = cluster.reports().turn(page).map_err(out_of_turn)?;
     let turn = cluster.registering.acquire().await;
     let _turn = turn.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
     let damaged: BTreeSet<BlockId> = damaged.iter().map(|bad| bad.id).collect();
@@ -187,7 +187,7 @@ pub async fn report_blocks(cluster: &Arc<Cluster>, page: BlockPage) -> Result<()
                     comparison.strays.retain(|stray| places.write(&[(node, stray.file.id)]).is_ok());
                 }
                 let taken: Vec<Place> = comparison.strays.iter().map(|stray| (node, stray.file.id)).collect();
-                let reconciled = meta.reconcile(node, range, &comparison, &blocks, &keep);
+                let reconciled = meta.reconcile(node, range, &comparison, &blocks, &keep, Some(since));
                 worker.places().written(&taken);
                 reconciled
             };

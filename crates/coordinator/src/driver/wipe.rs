@@ -382,15 +382,14 @@ mod tests {
         assert!(cluster.claim(vec![place]).await.unwrap().is_ok(), "the node is used as before");
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_list_that_was_made_before_a_wipe_does_not_count_after_it() {
+    /// A node registers again, and is wiped before its list has come, or while that is being compared.
+    async fn lists_and_is_wiped(while_compared: bool) {
         let live = Live::start(5).await;
         let (stripe, record) = live.put("a").await;
         let index = kintsu_dag::BlockIndex(0);
         let block = record.blocks[0].unwrap();
         let node = block.node;
         let known = live.cluster.members().node(node).unwrap().record.clone();
-        // It registers again, and is wiped before its list has come.
         let incarnation = known.incarnation;
         let again = Register {
             node: Some(node),
@@ -404,11 +403,8 @@ mod tests {
             ..registration(node.0, node.0)
         };
         crate::handlers::register::handle(&live.cluster, again).await.unwrap();
-        live.cluster.meta.change_node(node, |record| record.wiping = true).unwrap();
-        let job = Job::begin(&live.cluster, Work::Wipe(node), String::new(), None);
-        erase(&live.cluster, node, &job).await.unwrap();
         let id = kintsu_dag::BlockId { stripe, index };
-        let (len, digest) = (16 << 10, block.digest.unwrap());
+        let (len, digest) = (record.layout.block_len(2, index), block.digest.unwrap());
         let held = HeldBlock { id, generation: record.generation, len, digest };
         let page = BlockPage {
             node,
@@ -420,9 +416,27 @@ mod tests {
             aside: Vec::new(),
             labels: Vec::new(),
         };
-        let late = crate::handlers::report_blocks::handle(&live.cluster, page).await;
-        assert!(late.unwrap_err().to_string().contains("out of order"));
+        let mut late = std::pin::pin!(crate::handlers::report_blocks::handle(&live.cluster, page));
+        let pages = live.cluster.registering.acquire_many(2).await.unwrap();
+        if while_compared {
+            assert!(futures::poll!(&mut late).is_pending());
+        }
+        live.cluster.meta.change_node(node, ordered).unwrap();
+        let job = Job::begin(&live.cluster, Work::Wipe(node), String::new(), None);
+        erase(&live.cluster, node, &job).await.unwrap();
+        drop(pages);
+        assert!(late.await.unwrap_err().to_string().contains("out of order"));
         assert_eq!(live.cluster.meta.snapshot().unwrap().tallies().unwrap()[&node], (1, 1));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_list_that_was_made_before_a_wipe_does_not_count_after_it() {
+        lists_and_is_wiped(false).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_list_that_is_being_compared_during_a_wipe_does_not_count_after_it() {
+        lists_and_is_wiped(true).await;
     }
 
     #[tokio::test]

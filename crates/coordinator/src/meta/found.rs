@@ -515,7 +515,7 @@ mod tests {
         let come = |node: u32, blocks: &[HeldBlock]| {
             let (range, none) = (Range::default(), Default::default());
             let comparison = meta.snapshot().unwrap().compare(NodeId(node), range, blocks, &none).unwrap();
-            meta.reconcile(NodeId(node), range, &comparison, blocks, &Default::default()).unwrap()
+            meta.reconcile(NodeId(node), range, &comparison, blocks, &Default::default(), None).unwrap()
         };
         let block = |index: u8| {
             meta.snapshot().unwrap().stripe(StripeId(100)).unwrap().unwrap().blocks[usize::from(index)]
