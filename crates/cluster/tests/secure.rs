@@ -11,17 +11,17 @@ use bytes::Bytes;
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_client::{Client, ClientError, PutOptions, Volume, VolumeAccess};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
-use kintsu_dag::{BlockId, BlockIndex, NodeId, Sink, Task, Vertex};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, Sink, Task, Vertex};
 use kintsu_plan::{BlockBinding, Peer, Program, RunId, Window};
 use kintsu_runtime::Conductor;
 use kintsu_wire::channel::serve;
 use kintsu_wire::message::{
-    AppendUpdates, CreateVolume, Durability, FaultKind, FreezeUpdates, JobRef, LoggedUpdate, MapVolume,
-    Nothing, ObjectView, OpenVolume, RunEvent, RunPrograms, VolumeMap,
+    AppendUpdates, BlockPage, CreateVolume, Durability, FaultKind, FreezeUpdates, JobEvent, JobRef,
+    LoggedUpdate, MapVolume, Nothing, ObjectView, OpenVolume, Register, RunEvent, RunPrograms, VolumeMap,
 };
 use kintsu_wire::ticket::Ticket;
 use kintsu_wire::tls::{Authority, Issue};
-use kintsu_wire::{ClusterId, Credentials, Tls, connect_agent, connect_coordinator};
+use kintsu_wire::{ClusterId, Credentials, FolderId, Tls, connect_agent, connect_coordinator};
 use tempfile::TempDir;
 use tonic::Code;
 use tonic::service::Routes;
@@ -215,6 +215,67 @@ async fn agents_obey_the_coordinator_and_their_own_certificates_only() {
     assert!(error.contains("expected agent/2, got agent/1"), "{error}");
     let error = stage.agent(9, "client", None).await.err().unwrap().to_string();
     assert!(error.contains("expected an agent, got client"), "{error}");
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_meant_for_one_node_is_not_done_by_another() {
+    let stage = Stage::start().await;
+    let carol = stage.client(Some(stage.tls("operator/carol"))).await;
+    put(&carol, "a").await;
+    let view = carol.stripes("a", 0, 1).await.unwrap();
+    let kept = view.stripes[0].blocks.iter().flatten().find(|block| block.node == NodeId(2)).unwrap();
+    let file = kintsu_store::block_path(&stage.dir.path().join("node-2"), kept.id);
+    assert!(file.exists());
+    // Whoever has the key of node 3's agent says that it listens where node 2's does.
+    stage.agents[3].shutdown().await;
+    let credentials = Credentials::of(None, Some(&stage.tls("agent/3"))).unwrap();
+    let mut thief = connect_coordinator(stage.coordinator.addr(), &credentials).unwrap().membership;
+    let (node, incarnation) = (NodeId(3), 77);
+    let register = Register {
+        node: Some(node),
+        name: None,
+        rack: RackId(0),
+        rack_name: None,
+        control: stage.agents[2].control(),
+        data: stage.agents[2].data(),
+        dir: "/stolen".into(),
+        incarnation,
+        cluster: None,
+        folder: FolderId([7; 16]),
+        log: None,
+        seen: None,
+        blocks: 0,
+        next_stripe: 0,
+        replace: true,
+        moved: true,
+        protocol: 0,
+    };
+    thief.register(register).await.unwrap();
+    let page = BlockPage {
+        node,
+        incarnation,
+        number: 0,
+        upto: None,
+        blocks: Vec::new(),
+        damaged: Vec::new(),
+        aside: Vec::new(),
+        labels: Vec::new(),
+    };
+    thief.report_blocks(page).await.unwrap();
+    let mut wipe = carol.wipe_by_force(node).await.unwrap();
+    let refused = loop {
+        match wipe.next().await {
+            Ok(Some(event)) => {
+                assert!(!matches!(event, JobEvent::Ended(_)), "node 2 was told to wipe itself")
+            }
+            Ok(None) => panic!("the wipe has no end"),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(refused.contains("N3"), "{refused}");
+    assert!(file.exists());
+    carol.close().await;
     stage.end().await;
 }
 

@@ -131,7 +131,8 @@ impl Cluster {
 }
 
 impl Writing {
-    /// Fails if a node was wiped, or got another folder, since the claim was taken: what was written there may be gone.
+    /// Fails if a node was wiped or forgotten, or got another folder, since the claim was taken: what was written there may
+    /// be gone.
     ///
     /// # Errors
     /// `Conflict`, which names the node.
@@ -142,7 +143,7 @@ impl Writing {
             Some((node, _)) => Err(CoordinatorError::Conflict {
                 what: format!("new blocks on {node}"),
                 expected: "a node that keeps what is written to it".into(),
-                got: "one that was wiped or replaced meanwhile".into(),
+                got: "one that was wiped, replaced or forgotten meanwhile".into(),
             }),
         }
     }

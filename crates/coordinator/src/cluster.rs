@@ -494,7 +494,7 @@ impl Cluster {
         let address = self.control(node).ok_or_else(|| unknown_node(node))?;
         let unavailable =
             |e: kintsu_wire::WireError| CoordinatorError::Unavailable { node, reason: e.to_string() };
-        self.conductor.agent(address).map_err(unavailable)
+        self.conductor.agent_of(node, address).map_err(unavailable)
     }
 
     /// The control address of a node.

@@ -69,7 +69,7 @@ pub use commit::Commit;
 pub use failure::Failure;
 pub use found::{Noted, Shown};
 pub use found_packs::ShownPack;
-pub use history::{Behind, MOST_BOOTS};
+pub use history::{Behind, MOST_BOOTS, MOST_ID};
 pub use names::Making;
 pub use puts::{Granted, NewPut};
 pub use record::{

@@ -21,7 +21,7 @@ use kintsu_wire::message::{
 };
 use kintsu_wire::ticket::Ticket;
 use kintsu_wire::version::{ENCLOSES, Speaks, Spoken};
-use kintsu_wire::{AgentChannel, Credentials, WireError, connect_agent};
+use kintsu_wire::{AgentChannel, Credentials, WireError, connect_agent, connect_agent_of};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -60,7 +60,8 @@ const MOST_CHANNELS: usize = 4096;
 /// Starts programs on agents; keeps its channels to them.
 pub struct Conductor {
     credentials: Credentials,
-    channels: Mutex<HashMap<SocketAddr, AgentChannel>>,
+    /// By address, and by the node that must be there, if one is known.
+    channels: Mutex<HashMap<(SocketAddr, Option<NodeId>), AgentChannel>>,
 }
 
 /// How a plan ended.
@@ -82,20 +83,37 @@ impl Conductor {
         Self { credentials, channels: Mutex::default() }
     }
 
-    /// The channel to the agent whose control listener is at `addr`.
+    /// The channel to the agent whose control listener is at `addr`, of whatever node it is.
     ///
     /// # Errors
     /// None for a socket's address.
     pub fn agent(&self, addr: SocketAddr) -> Result<AgentChannel, WireError> {
+        self.channel((addr, None), || connect_agent(addr, &self.credentials))
+    }
+
+    /// The channel to the agent of a node, whose control listener is at `addr`: in TLS nobody else is called. Whoever had
+    /// the key of one agent could else register it at the address of another, which then got the orders.
+    ///
+    /// # Errors
+    /// None for a socket's address.
+    pub fn agent_of(&self, node: NodeId, addr: SocketAddr) -> Result<AgentChannel, WireError> {
+        self.channel((addr, Some(node)), || connect_agent_of(node, addr, &self.credentials))
+    }
+
+    fn channel(
+        &self,
+        to: (SocketAddr, Option<NodeId>),
+        connect: impl FnOnce() -> Result<AgentChannel, WireError>,
+    ) -> Result<AgentChannel, WireError> {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = channels.get(&addr) {
+        if let Some(channel) = channels.get(&to) {
             return Ok(channel.clone());
         }
         if channels.len() >= MOST_CHANNELS {
             channels.clear();
         }
-        let channel = connect_agent(addr, &self.credentials)?;
-        channels.insert(addr, channel.clone());
+        let channel = connect()?;
+        channels.insert(to, channel.clone());
         Ok(channel)
     }
 
@@ -152,7 +170,9 @@ impl Conductor {
             }
             let awaited = last.map(|here| Awaited::new(answers.clone(), here.received.of(node)));
             let channel = match control(node) {
-                Some(addr) => self.agent(addr).map_err(|error| invalid(node, "agent", "an address", error)),
+                Some(addr) => {
+                    self.agent_of(node, addr).map_err(|error| invalid(node, "agent", "an address", error))
+                }
                 None => Err(fault(FaultKind::Lost, node, "its control address is not known")),
             };
             let tickets = tickets(&programs, here.as_ref());

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kintsu_dag::NodeId;
 use tonic::service::Routes;
 use tonic::service::interceptor::{InterceptedService, InterceptorLayer};
 use tonic::transport::{Channel, Endpoint, Server};
@@ -55,7 +56,7 @@ pub struct CoordinatorChannel {
     pub beside: BesideClient<Shown>,
 }
 
-/// A channel to the agent at `addr` (`host:port`). Connects at the first call, and again after
+/// A channel to the agent at `addr` (`host:port`), of whatever node it is. Connects at the first call, and again after
 /// a connection broke; a call in between fails with `Unavailable`.
 ///
 /// # Errors
@@ -64,7 +65,23 @@ pub fn connect_agent(
     addr: impl std::fmt::Display,
     credentials: &Credentials,
 ) -> Result<AgentChannel, WireError> {
-    let channel = channel(&addr.to_string(), credentials, Wanted::AnyAgent)?;
+    to_agent(&addr.to_string(), credentials, Wanted::AnyAgent)
+}
+
+/// The same to the agent of this node: in TLS nobody else is called.
+///
+/// # Errors
+/// Those of [`connect_agent`].
+pub fn connect_agent_of(
+    node: NodeId,
+    addr: impl std::fmt::Display,
+    credentials: &Credentials,
+) -> Result<AgentChannel, WireError> {
+    to_agent(&addr.to_string(), credentials, Wanted::Agent(node))
+}
+
+fn to_agent(addr: &str, credentials: &Credentials, wanted: Wanted) -> Result<AgentChannel, WireError> {
+    let channel = channel(addr, credentials, wanted)?;
     let channel = InterceptedService::new(channel, Outgoing::new(credentials));
     Ok(AgentClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)

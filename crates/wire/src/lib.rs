@@ -26,7 +26,8 @@ pub mod tls;
 pub mod version;
 
 pub use channel::{
-    AgentChannel, CoordinatorChannel, MembershipChannel, connect_agent, connect_coordinator, guard_agent,
+    AgentChannel, CoordinatorChannel, MembershipChannel, connect_agent, connect_agent_of,
+    connect_coordinator, guard_agent,
 };
 pub use error::WireError;
 pub use identity::{ClusterId, FolderId, Seen};

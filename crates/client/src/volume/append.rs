@@ -262,7 +262,7 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
         forward_tickets: rest.iter().map(tickets).collect(),
         ..AppendUpdates::default()
     };
-    let agent = shared.client.conductor().agent(address(*first)?);
+    let agent = shared.client.conductor().agent_of(*first, address(*first)?);
     let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;
     match tokio::time::timeout(APPEND_WITHIN, agent.append_updates(append)).await {
         Ok(answer) => answer.map(|appended| appended.into_inner().log_bytes),

@@ -277,7 +277,7 @@ async fn ask(
     let (offset, len) = (part.offset, part.len as u32);
     let request = ReadUpdates { of, offset, len, epochs, folder, over, plain, ticket };
     let address = mapped.control(node).ok_or_else(|| Status::unavailable(format!("{node} is unknown")))?;
-    let agent = shared.client.conductor().agent(address);
+    let agent = shared.client.conductor().agent_of(node, address);
     let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;
     match tokio::time::timeout(READ_WITHIN, agent.read_updates(request)).await {
         Ok(answer) => answer.map(tonic::Response::into_inner),

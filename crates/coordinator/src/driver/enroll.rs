@@ -18,7 +18,7 @@ use crate::engine::identity::{Applicant, belongs};
 use crate::engine::places::Place;
 use crate::engine::quarantine::Unknown;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Meta, NodeRecord};
+use crate::meta::{MOST_ID, Meta, NodeRecord};
 
 /// How long an agent that may be a rival has to accept a connection.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -97,8 +97,18 @@ async fn check_rival(cluster: &Cluster, node: NodeId, control: SocketAddr, incar
 }
 
 /// Checks whether the agent remembers more than these metadata contain. If so, they count as older from now on.
+///
+/// # Errors
+/// It tells of a stripe whose id is never given; the disk fails.
 async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
     let (seen, next_stripe) = (request.seen, request.next_stripe);
+    if next_stripe > MOST_ID {
+        return Err(CoordinatorError::Invalid {
+            what: "next stripe of a registration",
+            expected: format!("{MOST_ID} at most"),
+            got: next_stripe.to_string(),
+        });
+    }
     let who = request.node.map_or_else(|| request.dir.clone(), |node| format!("{node} ({})", request.dir));
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
@@ -150,7 +160,7 @@ pub async fn report_blocks(cluster: &Arc<Cluster>, page: BlockPage) -> Result<()
             "page {number} of its blocks: expected the next page of a registration, got one out of order"
         ),
     };
-    let (range, ran) = cluster.reports().turn(page).map_err(out_of_turn)?;
+    let (range, ran, since) = cluster.reports().turn(page).map_err(out_of_turn)?;
     let turn = cluster.registering.acquire().await;
     let _turn = turn.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
     let damaged: BTreeSet<BlockId> = damaged.iter().map(|bad| bad.id).collect();
@@ -177,7 +187,7 @@ pub async fn report_blocks(cluster: &Arc<Cluster>, page: BlockPage) -> Result<()
                     comparison.strays.retain(|stray| places.write(&[(node, stray.file.id)]).is_ok());
                 }
                 let taken: Vec<Place> = comparison.strays.iter().map(|stray| (node, stray.file.id)).collect();
-                let reconciled = meta.reconcile(node, range, &comparison, &blocks, &keep);
+                let reconciled = meta.reconcile(node, range, &comparison, &blocks, &keep, Some(since));
                 worker.places().written(&taken);
                 reconciled
             };

@@ -78,7 +78,7 @@ pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> 
         let BlockId { stripe, index } = held.id;
         let landing =
             Landing { index, from: home, to: node, generation: held.generation, digest: held.digest };
-        meta.rehome_any(stripe, &[landing])?;
+        meta.rehome_any(stripe, &[landing], || Ok(()))?;
         tracing::info!("{} was missed and is found on {node}", held.id);
         Ok(true)
     };

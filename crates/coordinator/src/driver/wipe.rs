@@ -20,6 +20,7 @@ use crate::engine::damage::Harm;
 use crate::engine::jobs::Work;
 use crate::engine::wipe::{ordered, refused};
 use crate::error::{CoordinatorError, Result};
+use crate::meta::Meta;
 
 /// How often the listener is told that the wipe goes on.
 const NEWS: Duration = Duration::from_secs(1);
@@ -34,33 +35,67 @@ pub async fn order(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: 
         let reason = "expected a living node: start it first".into();
         return Err(CoordinatorError::Unavailable { node, reason });
     }
-    if !cluster.members().wiping(node) {
-        // One at a time: with two wipes at once, each must count the blocks that the other deletes.
-        let _turn = cluster.judging.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
-        let harm = would_cost(cluster, node).await?;
-        if let Some(got) = refused(&harm, force) {
-            return Err(CoordinatorError::Conflict {
-                what: format!("wipe of {node}"),
-                expected: "blocks that the rest of the cluster can do without (--force wipes it anyway)"
-                    .into(),
-                got,
-            });
+    // One at a time: with two wipes at once, each must count the blocks that the other deletes.
+    let _judging = cluster.judging.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+    let turn = loop {
+        let turn = Turn::take(cluster, node);
+        // Who has the turn while the node is not barred is about to give it back.
+        if turn.is_some() || cluster.members().wiping(node) {
+            break turn;
         }
-        if !is_back(FixedFault::WipesUnrecorded) {
-            // From now on nothing is read from the node or written to it, also after a restart.
-            cluster.members().set_wiping(node, true);
-            cluster.places().wiped(node);
-            if let Err(error) = cluster.meta.off(move |meta| meta.change_node(node, ordered)).await {
-                cluster.members().set_wiping(node, false);
-                return Err(error);
-            }
-            if harm.stripes > 0 {
-                tracing::warn!("{node} is wiped although that costs {harm}");
-            }
-        }
-    }
-    begin(cluster, node, Some(listener));
+        tokio::time::sleep(cluster.config.heartbeat / 2).await;
+    };
+    let turn = match turn {
+        Some(turn) if !cluster.members().wiping(node) => Some(record(cluster, turn, force).await?),
+        // Its wipe was interrupted, or is under way.
+        turn => turn,
+    };
+    begin(cluster, node, Some(listener), turn);
     Ok(())
+}
+
+/// Records the wipe of a node whose turn this is, unless it costs too much: then the node is as it was.
+async fn record(cluster: &Arc<Cluster>, mut turn: Turn, force: bool) -> Result<Turn> {
+    let node = turn.node;
+    // A wipe that is refused should disturb nobody.
+    judge(cluster, node, force).await?;
+    if is_back(FixedFault::WipesUnrecorded) {
+        return Ok(turn);
+    }
+    // From now on nothing is read from the node or written to it, also after a restart.
+    turn.bar();
+    // Blocks may have got their homes there meanwhile. What was being committed when the node was barred is committed
+    // when this is.
+    cluster.meta.off(Meta::settle).await?;
+    let harm = judge(cluster, node, force).await?;
+    // The turn goes with the commit, which ends even if the caller stops waiting for it: until then no tick takes the
+    // node for one whose wipe was interrupted.
+    let commit = move |meta: &Meta| {
+        meta.change_node(node, ordered)?;
+        turn.unrecorded = false;
+        Ok(turn)
+    };
+    let turn = cluster.meta.off(commit).await?;
+    if harm.stripes > 0 {
+        tracing::warn!("{node} is wiped although that costs {harm}");
+    }
+    Ok(turn)
+}
+
+/// What a wipe costs.
+///
+/// # Errors
+/// `Conflict` if that is too much; the disk fails.
+async fn judge(cluster: &Arc<Cluster>, node: NodeId, force: bool) -> Result<Harm> {
+    let harm = would_cost(cluster, node).await?;
+    match refused(&harm, force) {
+        None => Ok(harm),
+        Some(got) => Err(CoordinatorError::Conflict {
+            what: format!("wipe of {node}"),
+            expected: "blocks that the rest of the cluster can do without (--force wipes it anyway)".into(),
+            got,
+        }),
+    }
 }
 
 /// What could not be read any more if a node lost all its blocks now.
@@ -70,16 +105,16 @@ async fn would_cost(cluster: &Arc<Cluster>, node: NodeId) -> Result<Harm> {
     cluster.meta.off(move |meta| needing(&worker, &meta.snapshot()?, node, gone)).await
 }
 
-fn begin(cluster: &Arc<Cluster>, node: NodeId, listener: Option<Listener>) {
+fn begin(cluster: &Arc<Cluster>, node: NodeId, listener: Option<Listener>, turn: Option<Turn>) {
     let job = Job::begin(cluster, Work::Wipe(node), format!("node {}", node.0), listener);
-    cluster.spawn(wipe(cluster.clone(), node, job));
+    cluster.spawn(wipe(cluster.clone(), node, job, turn));
 }
 
 /// Wipes a node that is recorded as to be wiped, as this job. When it is being wiped already, this waits for the
 /// end of that.
-async fn wipe(cluster: Arc<Cluster>, node: NodeId, job: Job) {
+async fn wipe(cluster: Arc<Cluster>, node: NodeId, job: Job, turn: Option<Turn>) {
     let started_ms = cluster.now_ms();
-    let wiped = guarded(turn(&cluster, node, &job)).await;
+    let wiped = guarded(in_turn(&cluster, node, &job, turn)).await;
     if let Err(error) = &wiped {
         tracing::warn!("{node} is not wiped yet: {error}");
     }
@@ -91,14 +126,12 @@ async fn wipe(cluster: Arc<Cluster>, node: NodeId, job: Job) {
 /// Completes a wipe that was interrupted.
 pub fn go_on(cluster: &Arc<Cluster>, node: NodeId) {
     tracing::info!("the interrupted wipe of {node} continues");
-    begin(cluster, node, None);
+    begin(cluster, node, None, None);
 }
 
-async fn turn(cluster: &Arc<Cluster>, node: NodeId, job: &Job) -> Result<()> {
+async fn in_turn(cluster: &Arc<Cluster>, node: NodeId, job: &Job, mut turn: Option<Turn>) -> Result<()> {
     loop {
-        let first = cluster.wipes().begin(node);
-        if first {
-            let _once = Once { cluster, node };
+        if let Some(_turn) = turn.take().or_else(|| Turn::take(cluster, node)) {
             let erased = erase(cluster, node, job).await;
             if erased.is_err() {
                 tokio::time::sleep(NEWS).await;
@@ -146,14 +179,34 @@ async fn erase(cluster: &Arc<Cluster>, node: NodeId, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Lets a node be wiped again when this is dropped.
-struct Once<'a> {
-    cluster: &'a Cluster,
+/// The turn to wipe a node, until this is dropped.
+struct Turn {
+    cluster: Arc<Cluster>,
     node: NodeId,
+    /// The node is barred, and its wipe is not recorded.
+    unrecorded: bool,
 }
 
-impl Drop for Once<'_> {
+impl Turn {
+    /// `None` if it is another's turn.
+    fn take(cluster: &Arc<Cluster>, node: NodeId) -> Option<Self> {
+        let first = cluster.wipes().begin(node);
+        first.then(|| Self { cluster: cluster.clone(), node, unrecorded: false })
+    }
+
+    /// Nothing is read from the node or written to it from now on, and what is being written there gets no home there.
+    fn bar(&mut self) {
+        self.unrecorded = true;
+        self.cluster.members().set_wiping(self.node, true);
+        self.cluster.places().wiped(self.node);
+    }
+}
+
+impl Drop for Turn {
     fn drop(&mut self) {
+        if self.unrecorded {
+            self.cluster.members().set_wiping(self.node, false);
+        }
         self.cluster.wipes().end(self.node);
     }
 }
@@ -161,8 +214,9 @@ impl Drop for Once<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::{jobs, tick_once};
     use crate::handlers::command_node;
-    use crate::handlers::tests::{cluster, enlist, put, registration, silence};
+    use crate::handlers::tests::{cluster, enlist, put, registration, silence, until};
     use crate::live::Live;
     use kintsu_wire::message::{BlockPage, HeldBlock, JobEvent, NodeAction, NodeCommand, Register};
     use tokio::sync::mpsc;
@@ -195,6 +249,40 @@ mod tests {
             kintsu_dag::BlockId { stripe: kintsu_dag::StripeId(1), index: kintsu_dag::BlockIndex(0) },
         );
         assert!(cluster.claim(vec![place]).await.unwrap().is_err(), "nothing is written there");
+    }
+
+    /// Keeps the metadata from being changed until the other end is dropped. Returns when nobody else can change them.
+    async fn keep_from_changes(cluster: &Arc<Cluster>) -> std::sync::mpsc::Sender<()> {
+        let (kept, (go_on, until)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        let meta = cluster.meta.clone();
+        tokio::task::spawn_blocking(move || {
+            meta.change_node(NodeId(0), |_| {
+                kept.0.send(()).unwrap();
+                until.recv().unwrap_err();
+            })
+        });
+        tokio::task::spawn_blocking(move || kept.1.recv().unwrap()).await.unwrap();
+        go_on
+    }
+
+    #[tokio::test]
+    async fn a_tick_takes_no_wipe_for_interrupted_that_is_being_recorded() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        let agent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let known = Register { control: agent.local_addr().unwrap(), incarnation: 2, ..registration(1, 1) };
+        enlist(&cluster, known).await.unwrap();
+        let kept = keep_from_changes(&cluster).await;
+        let (worker, (listener, _events)) = (cluster.clone(), mpsc::channel(64));
+        let order = tokio::spawn(async move {
+            command_node::handle(&worker, command(NodeId(1), false), listener).await.unwrap();
+        });
+        until(|| cluster.members().wiping(NodeId(1))).await;
+        tick_once(&cluster).await;
+        assert!(jobs::list(&cluster).is_empty(), "the tick goes on with a wipe that has not begun");
+        drop(kept);
+        order.await.unwrap();
+        let _called = agent.accept().await.unwrap();
+        assert!(recorded(&cluster, NodeId(1)) && cluster.members().wiping(NodeId(1)));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,20 +331,65 @@ mod tests {
         };
         let check = || writing.check();
         let error = live.cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
-        assert!(error.to_string().contains("wiped or replaced meanwhile"), "{error}");
+        assert!(error.to_string().contains("wiped, replaced or forgotten meanwhile"), "{error}");
         drop(writing);
         live.check("a").await;
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_list_that_was_made_before_a_wipe_does_not_count_after_it() {
+    #[tokio::test]
+    async fn a_wipe_counts_a_block_that_is_just_getting_its_home_there() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 16).await;
+        let (stripe, record) = {
+            let snapshot = cluster.meta.snapshot().unwrap();
+            let id = snapshot.object("a").unwrap().ids(0, 1)[0].1;
+            (id, snapshot.stripe(id).unwrap().unwrap())
+        };
+        let homes: Vec<NodeId> = record.made().map(|(_, block)| block.node).collect();
+        let node = (0..5).map(NodeId).find(|node| !homes.contains(node)).unwrap();
+        // The stripe needs both of the blocks that are left, and one of them has just been moved.
+        silence(&cluster, &[homes[2].0, homes[3].0]);
+        let (index, block) = (kintsu_dag::BlockIndex(0), record.blocks[0].unwrap());
+        let place = (node, kintsu_dag::BlockId { stripe, index });
+        let writing = cluster.claim(vec![place]).await.unwrap().unwrap();
+        let landing = crate::meta::Landing {
+            index,
+            from: block.node,
+            to: node,
+            generation: block.generation,
+            digest: block.digest.unwrap(),
+        };
+        let (checked, (go_on, ordered)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        let meta = cluster.meta.clone();
+        let landed = tokio::task::spawn_blocking(move || {
+            meta.rehome_if(stripe, record.generation, &[landing], || {
+                writing.check()?;
+                checked.0.send(()).unwrap();
+                ordered.recv().unwrap();
+                Ok(())
+            })
+        });
+        tokio::task::spawn_blocking(move || checked.1.recv().unwrap()).await.unwrap();
+        let (worker, (listener, _events)) = (cluster.clone(), mpsc::channel(64));
+        let order =
+            tokio::spawn(async move { command_node::handle(&worker, command(node, false), listener).await });
+        until(|| cluster.members().wiping(node)).await;
+        go_on.send(()).unwrap();
+        assert_eq!(landed.await.unwrap().unwrap(), [index]);
+        let refused = order.await.unwrap().unwrap_err().to_string();
+        assert!(refused.contains("1 stripe of 1 object"), "{refused}");
+        assert!(!recorded(&cluster, node) && !cluster.members().wiping(node));
+        assert!(cluster.claim(vec![place]).await.unwrap().is_ok(), "the node is used as before");
+    }
+
+    /// A node registers again, and is wiped before its list has come, or while that is being compared.
+    async fn lists_and_is_wiped(while_compared: bool) {
         let live = Live::start(5).await;
         let (stripe, record) = live.put("a").await;
         let index = kintsu_dag::BlockIndex(0);
         let block = record.blocks[0].unwrap();
         let node = block.node;
         let known = live.cluster.members().node(node).unwrap().record.clone();
-        // It registers again, and is wiped before its list has come.
         let incarnation = known.incarnation;
         let again = Register {
             node: Some(node),
@@ -270,11 +403,8 @@ mod tests {
             ..registration(node.0, node.0)
         };
         crate::handlers::register::handle(&live.cluster, again).await.unwrap();
-        live.cluster.meta.change_node(node, |record| record.wiping = true).unwrap();
-        let job = Job::begin(&live.cluster, Work::Wipe(node), String::new(), None);
-        erase(&live.cluster, node, &job).await.unwrap();
         let id = kintsu_dag::BlockId { stripe, index };
-        let (len, digest) = (16 << 10, block.digest.unwrap());
+        let (len, digest) = (record.layout.block_len(2, index), block.digest.unwrap());
         let held = HeldBlock { id, generation: record.generation, len, digest };
         let page = BlockPage {
             node,
@@ -286,9 +416,27 @@ mod tests {
             aside: Vec::new(),
             labels: Vec::new(),
         };
-        let late = crate::handlers::report_blocks::handle(&live.cluster, page).await;
-        assert!(late.unwrap_err().to_string().contains("out of order"));
+        let mut late = std::pin::pin!(crate::handlers::report_blocks::handle(&live.cluster, page));
+        let pages = live.cluster.registering.acquire_many(2).await.unwrap();
+        if while_compared {
+            assert!(futures::poll!(&mut late).is_pending());
+        }
+        live.cluster.meta.change_node(node, ordered).unwrap();
+        let job = Job::begin(&live.cluster, Work::Wipe(node), String::new(), None);
+        erase(&live.cluster, node, &job).await.unwrap();
+        drop(pages);
+        assert!(late.await.unwrap_err().to_string().contains("out of order"));
         assert_eq!(live.cluster.meta.snapshot().unwrap().tallies().unwrap()[&node], (1, 1));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_list_that_was_made_before_a_wipe_does_not_count_after_it() {
+        lists_and_is_wiped(false).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_list_that_is_being_compared_during_a_wipe_does_not_count_after_it() {
+        lists_and_is_wiped(true).await;
     }
 
     #[tokio::test]

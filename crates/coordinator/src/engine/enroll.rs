@@ -12,7 +12,7 @@ use kintsu_wire::message::{BlockRef, HeldBlock};
 
 use super::census::Comparison;
 use super::quarantine::Unknown;
-use crate::meta::record::NodeRecord;
+use crate::meta::record::{Fence, NodeRecord};
 
 /// Most unknown blocks of one node that are remembered until they are set aside; the others wait for the next
 /// report or scrub.
@@ -98,14 +98,14 @@ impl Reports {
         self.0.is_empty()
     }
 
-    /// A page has come: the stripes that it covers, and whether blocks that it lacks may have been written after the list
-    /// was made.
+    /// A page has come: the stripes that it covers, whether blocks that it lacks may have been written after the list was
+    /// made, and the fence of the node when it registered.
     ///
     /// # Errors
     /// It is not the page that must come next.
-    pub fn turn(&self, page: Page) -> Result<(Range, bool), OutOfTurn> {
+    pub fn turn(&self, page: Page) -> Result<(Range, bool, Fence), OutOfTurn> {
         let report = self.0.get(&page.node).filter(|report| report.awaits(page)).ok_or(OutOfTurn)?;
-        Ok((Range { after: report.after, upto: page.upto }, report.ran))
+        Ok((Range { after: report.after, upto: page.upto }, report.ran, report.record.fence()))
     }
 
     /// A page was compared: this many of its blocks are lost, and these are unknown. After the last page,
@@ -222,10 +222,10 @@ mod tests {
         assert_eq!(reports.turn(page(1, None)), Err(OutOfTurn));
         assert_eq!(reports.turn(Page { incarnation: 6, ..page(0, None) }), Err(OutOfTurn));
         let first = Range { after: None, upto: Some(StripeId(50)) };
-        assert_eq!(reports.turn(page(0, Some(50))), Ok((first, true)));
+        assert_eq!(reports.turn(page(0, Some(50))), Ok((first, true, record(7).fence())));
         assert_eq!(reports.compared(page(0, Some(50)), 2, vec![file(1)]), Ok(None));
         assert_eq!(reports.compared(page(0, Some(50)), 2, vec![file(1)]), Err(OutOfTurn), "it came twice");
-        let (last, _) = reports.turn(page(1, None)).unwrap();
+        let (last, ..) = reports.turn(page(1, None)).unwrap();
         assert_eq!((last.ids(), first.ids()), (Some((51, u64::MAX)), Some((0, 50))));
         let reported = reports.compared(page(1, None), 1, vec![file(60)]).unwrap().unwrap();
         assert_eq!((reported.lost, reported.record), (3, record(7)));

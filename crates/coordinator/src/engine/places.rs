@@ -7,7 +7,7 @@
 //!
 //! Invariants: a place is never claimed for writing and for sweeping at once; several jobs may write to one
 //! place (the node's store lets only one of them succeed), but only one sweep may sweep it; a claim that was
-//! held when its node was wiped is void, because what was written under it may be gone.
+//! held when its node was wiped or forgotten is void, because what was written under it may be gone.
 //!
 //! Claims are not durable. After a restart nothing is being written or swept, and only the rows of garbage
 //! remain.
@@ -23,7 +23,7 @@ pub type Place = (NodeId, BlockId);
 #[derive(Debug, Default)]
 pub struct Places {
     claims: BTreeMap<Place, Claim>,
-    /// How often each node was wiped or replaced since the start.
+    /// How often each node was wiped, replaced or forgotten since the start.
     wipes: BTreeMap<NodeId, u64>,
 }
 
@@ -86,12 +86,13 @@ impl Places {
         writes.filter(|((at, _), _)| *at == node).map(|((_, id), _)| *id).collect()
     }
 
-    /// A node is about to be wiped, or has got another folder: what was written there under the claims of now does not count.
+    /// A node is about to be wiped or forgotten, or has got another folder: what was written there under the claims of now
+    /// does not count.
     pub fn wiped(&mut self, node: NodeId) {
         *self.wipes.entry(node).or_default() += 1;
     }
 
-    /// How often a node was wiped or replaced: a claim is void when this has grown since it was taken.
+    /// How often a node was wiped, replaced or forgotten: a claim is void when this has grown since it was taken.
     pub fn wipes(&self, node: NodeId) -> u64 {
         self.wipes.get(&node).copied().unwrap_or(0)
     }

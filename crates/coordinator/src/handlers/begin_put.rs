@@ -19,13 +19,15 @@ use crate::meta::{CodeRecord, Meta, NewPut, PendingStripe, packs};
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
-    let reserved = request.volume.map(|of| stripe_name(of.volume, of.index));
-    if request.name.starts_with(RESERVED) && reserved.as_ref() != Some(&request.name) {
-        return Err(CoordinatorError::Invalid {
-            what: "object name",
-            expected: format!("one that does not begin with {RESERVED}, which is for stripes of volumes"),
-            got: request.name,
-        });
+    let expected = match request.volume.map(|of| stripe_name(of.volume, of.index)) {
+        Some(own) => (own != request.name).then(|| format!("{own:?}, as that stripe of a volume is named")),
+        None => request
+            .name
+            .starts_with(RESERVED)
+            .then(|| format!("one that does not begin with {RESERVED}, which is for stripes of volumes")),
+    };
+    if let Some(expected) = expected {
+        return Err(CoordinatorError::Invalid { what: "object name", expected, got: request.name });
     }
     checked_name(&request.name)?;
     checked_attributes(&request.attributes)?;
@@ -176,7 +178,8 @@ pub fn grant(cluster: &Cluster, stripe: PendingStripe) -> StripeGrant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{begin, cluster, until};
+    use crate::handlers::tests::{begin, cluster, until, volume};
+    use kintsu_wire::message::StripeOfVolume;
 
     #[tokio::test]
     async fn a_put_whose_caller_is_gone_has_a_lease() {
@@ -225,6 +228,21 @@ mod tests {
             let ticket = put.await.unwrap().unwrap();
             assert!(!ticket.stripes[0].homes.contains(&Some(home)), "{:?}", ticket.stripes);
         }
+    }
+
+    #[tokio::test]
+    async fn a_stripe_of_a_volume_has_the_name_of_that_stripe() {
+        let (_dir, cluster) = cluster(6, 3).await;
+        volume(&cluster).await;
+        let id = cluster.meta.snapshot().unwrap().volumes().unwrap()[0].record.id;
+        let of = |index| Some(StripeOfVolume { volume: id, index, epoch: 0 });
+        for name in ["a".to_owned(), stripe_name(id, 2), stripe_name(id + 1, 1)] {
+            let refused = handle(&cluster, BeginPut { volume: of(1), ..begin(&name, 16) }).await;
+            assert!(matches!(refused, Err(CoordinatorError::Invalid { .. })), "{refused:?}");
+        }
+        let alone = handle(&cluster, begin(&stripe_name(id, 1), 16)).await;
+        assert!(matches!(alone, Err(CoordinatorError::Invalid { .. })), "{alone:?}");
+        handle(&cluster, BeginPut { volume: of(1), ..begin(&stripe_name(id, 1), 16) }).await.unwrap();
     }
 
     #[tokio::test]

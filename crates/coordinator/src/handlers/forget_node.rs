@@ -18,7 +18,12 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
         // A node that is down gets no logs, so this scan needs no transaction.
         let (logs, _) = short_logs(&meta.snapshot()?, &holders)?;
         let logged: Vec<String> = logs.volumes_of(node).into_iter().map(str::to_owned).collect();
-        let may = |placed| worker.members().may_forget(node, placed, &logged);
+        let may = |placed| {
+            worker.members().may_forget(node, placed, &logged)?;
+            // A repair may have written there before it went down, and must not commit that any more.
+            worker.places().wiped(node);
+            Ok(())
+        };
         meta.forget_node(node, |placed| may(placed).map_err(|why| refused(node, why)))
     };
     cluster.meta.off(forget).await?;
@@ -37,7 +42,8 @@ mod tests {
     use crate::error::CoordinatorError;
     use crate::handlers::tests::{cluster, enlist, page, put, registration, silence, volume};
     use crate::handlers::{register, report_blocks};
-    use kintsu_dag::NodeId;
+    use crate::meta::Landing;
+    use kintsu_dag::{BlockId, BlockIndex, NodeId};
 
     #[tokio::test]
     async fn only_a_dead_node_without_blocks_is_forgotten() {
@@ -52,6 +58,34 @@ mod tests {
         assert!(forget(full).await.unwrap_err().to_string().contains("placed"));
         forget(empty).await.unwrap();
         assert!(matches!(forget(empty).await, Err(CoordinatorError::NotFound { .. })));
+    }
+
+    #[tokio::test]
+    async fn what_was_written_to_a_node_before_it_was_forgotten_gets_no_home_there() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 16).await;
+        let (stripe, record) = {
+            let snapshot = cluster.meta.snapshot().unwrap();
+            let id = snapshot.object("a").unwrap().ids(0, 1)[0].1;
+            (id, snapshot.stripe(id).unwrap().unwrap())
+        };
+        let tallies = cluster.meta.snapshot().unwrap().tallies().unwrap();
+        let empty = (0..5).map(NodeId).find(|node| tallies.get(node).is_none_or(|t| t.0 == 0)).unwrap();
+        let (index, block) = (BlockIndex(0), record.blocks[0].unwrap());
+        let writing = cluster.claim(vec![(empty, BlockId { stripe, index })]).await.unwrap().unwrap();
+        silence(&cluster, &[empty.0]);
+        handle(&cluster, NodeRef { node: empty }).await.unwrap();
+        let landing = Landing {
+            index,
+            from: block.node,
+            to: empty,
+            generation: block.generation,
+            digest: block.digest.unwrap(),
+        };
+        let check = || writing.check();
+        let error = cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
+        assert!(error.to_string().contains("forgotten meanwhile"), "{error}");
+        assert_eq!(cluster.meta.snapshot().unwrap().stripe(stripe).unwrap().unwrap(), record);
     }
 
     #[tokio::test]

@@ -25,6 +25,7 @@ mod tests {
     use crate::error::CoordinatorError;
     use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen, reopen_with, silence};
     use crate::handlers::{begin_put, heartbeat};
+    use crate::meta::MOST_ID;
     use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
     use kintsu_wire::message::{DiskUsage, Heartbeat, NodeState};
     use kintsu_wire::{ClusterId, FolderId, Seen};
@@ -167,6 +168,23 @@ mod tests {
         }
         let ticket = putting.await.unwrap().unwrap();
         assert!(ticket.stripes[0].id > StripeId(40), "{:?}", ticket.stripes);
+    }
+
+    #[tokio::test]
+    async fn no_agent_makes_ids_of_stripes_run_out() {
+        let (_dir, cluster) = cluster(4, 2).await;
+        let id = async |name| begin_put::handle(&cluster, begin(name, 16)).await.unwrap().stripes[0].id;
+        let first = id("a").await;
+        for beyond in [MOST_ID + 1, u64::MAX] {
+            let ahead = Register { incarnation: 3, next_stripe: beyond, ..registration(1, 0) };
+            let refused = handle(&cluster, ahead).await.unwrap_err();
+            assert!(matches!(refused, CoordinatorError::Invalid { .. }), "{refused}");
+        }
+        assert!(!cluster.gate().is_behind() && id("b").await > first);
+        let ahead = Register { incarnation: 3, next_stripe: MOST_ID, ..registration(1, 0) };
+        handle(&cluster, ahead).await.unwrap();
+        let third = id("c").await;
+        assert!(third >= StripeId(MOST_ID) && id("d").await > third);
     }
 
     #[tokio::test]

@@ -148,13 +148,18 @@ impl Meta {
         self.rehome_of(id, Some(generation), landings, carried, check)
     }
 
-    /// As [`Meta::rehome`], for blocks that were found and compared with the record: whatever generation the stripe was
+    /// As [`Meta::rehome_if`], for blocks that were found and compared with the record: whatever generation the stripe was
     /// first written with.
     ///
     /// # Errors
-    /// Those of [`Meta::rehome`].
-    pub fn rehome_any(&self, id: StripeId, landings: &[Landing]) -> Result<Vec<BlockIndex>> {
-        self.rehome_of(id, None, landings, None, || Ok(()))
+    /// Those of [`Meta::rehome_if`].
+    pub fn rehome_any(
+        &self,
+        id: StripeId,
+        landings: &[Landing],
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<Vec<BlockIndex>> {
+        self.rehome_of(id, None, landings, None, check)
     }
 
     fn rehome_of(

@@ -10,7 +10,7 @@ use kintsu_dag::NodeId;
 use super::record::{self, Fence, NodeRecord, PendingPut};
 use super::write::Tables;
 use super::{Meta, Snapshot, tables};
-use crate::error::Result;
+use crate::error::{CoordinatorError, Result};
 
 impl Meta {
     /// Records that a node's blocks may vanish, or have vanished: puts that were granted earlier are then checked
@@ -25,6 +25,23 @@ impl Meta {
 }
 
 impl Snapshot {
+    /// Fails if a node was wiped or replaced since it had this fence, or is being wiped: what it held then may be gone.
+    ///
+    /// # Errors
+    /// `Conflict`, which names the node; the disk fails.
+    pub fn still(&self, node: NodeId, since: Fence) -> Result<()> {
+        let table = self.txn.open_table(tables::NODES)?;
+        let record = table.get(node.0)?.map(|row| record::unpack::<NodeRecord>("node", row.value()));
+        if record.transpose()?.is_some_and(|record| !record.wiping && record.fence() == since) {
+            return Ok(());
+        }
+        Err(CoordinatorError::Conflict {
+            what: format!("blocks that {node} holds"),
+            expected: "a node that was not wiped or replaced since".into(),
+            got: "one that was".into(),
+        })
+    }
+
     /// The fence of a node; [`Fence::UNKNOWN`] if the node is unknown.
     ///
     /// # Errors
@@ -74,14 +91,15 @@ pub(super) fn doubtful(
 mod tests {
     use kintsu_dag::{BlockId, BlockIndex, RackId};
     use kintsu_wire::FolderId;
-    use kintsu_wire::message::FaultKind;
+    use kintsu_wire::message::{FaultKind, HeldBlock};
 
     use super::*;
     use crate::engine::census::Proof;
+    use crate::engine::enroll::Range;
     use crate::engine::identity::Applicant;
     use crate::engine::wipe;
     use crate::meta::change::LostBlock;
-    use crate::meta::tests::{open, store};
+    use crate::meta::tests::{digest, open, store};
 
     #[test]
     fn what_a_node_read_before_a_wipe_proves_nothing_after_it() {
@@ -107,5 +125,31 @@ mod tests {
         assert_eq!(found(before), [], "the block may be gone");
         assert_eq!(found(fence()), [id], "it was read after the wipe");
         assert_eq!(meta.snapshot().unwrap().fence(NodeId(7)).unwrap(), Fence::UNKNOWN);
+    }
+
+    #[test]
+    fn what_a_node_listed_before_a_wipe_gets_no_home_there_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        let (home, other, any) = (NodeId(1), NodeId(7), "127.0.0.1:1".parse().unwrap());
+        let (record, folder) = (NodeRecord::new(RackId(0), any, any, String::new(), 1), FolderId([3; 16]));
+        let applicant = Applicant { node: Some(other), folder, replace: false, moved: false, record };
+        let before = meta.enroll(applicant).unwrap().record.fence();
+        let id = BlockId { stripe: store(&meta, "a", 16, 0).stripes[0].id, index: BlockIndex(1) };
+        meta.mark_lost(&[LostBlock { id, node: home, why: FaultKind::Missing }]).unwrap();
+        let listed = [HeldBlock { id, generation: 1, len: 8, digest: digest(id.stripe, 1) }];
+        let range = Range::default();
+        let comparison = meta.snapshot().unwrap().compare(other, range, &listed, &BTreeSet::new()).unwrap();
+        assert_eq!(comparison.strays.len(), 1);
+        let home_after = |since| {
+            meta.reconcile(other, range, &comparison, &listed, &Default::default(), Some(since)).unwrap();
+            meta.snapshot().unwrap().stripe(id.stripe).unwrap().unwrap().block(id.index).unwrap().node
+        };
+        assert!(meta.change_node(other, wipe::ordered).unwrap());
+        let ordered = meta.snapshot().unwrap().fence(other).unwrap();
+        assert_eq!((home_after(before), home_after(ordered)), (home, home));
+        meta.wipe(other).unwrap();
+        assert_eq!(home_after(before), home, "the block may be gone");
+        assert_eq!(home_after(meta.snapshot().unwrap().fence(other).unwrap()), other);
     }
 }

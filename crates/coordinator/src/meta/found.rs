@@ -14,7 +14,7 @@ use redb::{ReadableTable, ReadableTableMetadata};
 use serde::{Deserialize, Serialize};
 
 use super::blocks::byte_of;
-use super::history::{LEAP, NODE_LEAP};
+use super::history::{LEAP, MOST_ID, NODE_LEAP};
 use super::objects::{add_object, drop_object};
 use super::record::{self, CodeRecord, NodeRecord, ObjectRecord, StripeRecord};
 use super::write::Tables;
@@ -37,7 +37,7 @@ struct FoundRow {
 pub struct Noted {
     /// Blocks that were noted.
     pub blocks: u64,
-    /// Blocks without a label.
+    /// Blocks without a label that can be believed.
     pub without_label: u64,
     /// Blocks of stripes that are visible by now: they must be compared again.
     pub late: u64,
@@ -148,11 +148,14 @@ impl Meta {
                     continue;
                 }
                 let label = labels.get(&id).and_then(|bytes| Some((bytes, Label::unpack(bytes).ok()?)));
+                let last = |label: &Label| label.object.id.saturating_add(label.object.members.len() as u64);
+                // Ids beyond that were never given.
+                let label = label.filter(|(_, label)| id.0.max(last(label)) <= MOST_ID);
                 let Some((bytes, label)) = label else {
                     noted.without_label += count;
                     continue;
                 };
-                object = object.max(label.object.id.saturating_add(label.object.members.len() as u64));
+                object = object.max(last(&label));
                 stripe = stripe.max(id.0);
                 let named = label.homes.iter().flatten().filter(|node| !node.is_client());
                 highest_node = named.map(|node| u64::from(node.0)).max().unwrap_or(0).max(highest_node);
@@ -434,8 +437,8 @@ mod tests {
         HeldBlock { id, generation: 1, len: 8, digest: [index + 1; 16] }
     }
 
-    /// Notes blocks 0 and 1 of an object with one stripe of rs:n=4,k=2; blocks 2 and 3 are not found.
-    fn find(meta: &Meta, object: u64, stripe: u64, name: &str) -> Shown {
+    /// The label of the blocks of an object with one stripe of rs:n=4,k=2.
+    fn labels(object: u64, stripe: u64, name: &str) -> HashMap<StripeId, Bytes> {
         let code = kintsu_code::parse("rs:n=4,k=2").unwrap();
         let object = ObjectLabel {
             id: object,
@@ -448,15 +451,20 @@ mod tests {
             members: Vec::new(),
         };
         let homes = (0..4).map(|i| Some(NodeId(i))).collect();
-        let label =
-            Label { cluster: ClusterId([1; 16]), object: object.clone(), offset: 0, layout: LAYOUT, homes };
-        let labels = HashMap::from([(StripeId(stripe), Bytes::from(label.pack()))]);
+        let label = Label { cluster: ClusterId([1; 16]), object, offset: 0, layout: LAYOUT, homes };
+        HashMap::from([(StripeId(stripe), Bytes::from(label.pack()))])
+    }
+
+    /// Notes blocks 0 and 1 of such an object; blocks 2 and 3 are not found.
+    fn find(meta: &Meta, id: u64, stripe: u64, name: &str) -> Shown {
+        let code = kintsu_code::parse("rs:n=4,k=2").unwrap();
+        let labels = labels(id, stripe, name);
         for index in [0, 1] {
             let noted = meta.note_found(NodeId(index.into()), &[held(stripe, index)], &labels).unwrap();
             assert_eq!(noted, Noted { blocks: 1, ..Noted::default() });
         }
-        let (found, stripes) = meta.snapshot().unwrap().found(object.id).unwrap().unwrap();
-        assert_eq!((&found, stripes[0].blocks.len()), (&object, 2));
+        let (object, stripes) = meta.snapshot().unwrap().found(id).unwrap().unwrap();
+        assert_eq!((object.id, &*object.name, stripes[0].blocks.len()), (id, name, 2));
         let nodes = Default::default();
         let wanted = crate::engine::rebuild::Wanted {
             id: object.id,
@@ -507,7 +515,7 @@ mod tests {
         let come = |node: u32, blocks: &[HeldBlock]| {
             let (range, none) = (Range::default(), Default::default());
             let comparison = meta.snapshot().unwrap().compare(NodeId(node), range, blocks, &none).unwrap();
-            meta.reconcile(NodeId(node), range, &comparison, blocks, &Default::default()).unwrap()
+            meta.reconcile(NodeId(node), range, &comparison, blocks, &Default::default(), None).unwrap()
         };
         let block = |index: u8| {
             meta.snapshot().unwrap().stripe(StripeId(100)).unwrap().unwrap().blocks[usize::from(index)]
@@ -543,6 +551,20 @@ mod tests {
         assert_eq!(none, Noted { without_label: 1, ..Noted::default() });
         meta.forget_found().unwrap();
         assert!(meta.snapshot().unwrap().found_objects().unwrap().is_empty());
+    }
+
+    #[test]
+    fn labels_with_ids_that_are_never_given_move_no_counter() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        meta.begin_rebuild().unwrap();
+        let next = || meta.snapshot().unwrap().next_stripe().unwrap();
+        let before = next();
+        for (object, stripe) in [(10, u64::MAX), (u64::MAX, 100)] {
+            let noted = meta.note_found(NodeId(0), &[held(stripe, 0)], &labels(object, stripe, "a")).unwrap();
+            assert_eq!((noted, next()), (Noted { without_label: 1, ..Noted::default() }, before));
+        }
+        meta.write(|t| t.next(tables::COUNT_PUT, 1)).unwrap();
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub(super) const NODE_LEAP: u64 = 1000;
 /// Start numbers from agents are believed only below this: with larger ones the numbers of jobs would run out.
 pub const MOST_BOOTS: u64 = 1 << 22;
 
+/// Ids of stripes and objects that agents tell are believed only up to this: with larger ones the ids would run out.
+pub const MOST_ID: u64 = 1 << 62;
+
 /// Key of the cluster's id in the table of settings.
 const CLUSTER: &str = "cluster";
 /// Key of the [`Behind`] row, which exists while the metadata are older than what agents hold.

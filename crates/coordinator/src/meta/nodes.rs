@@ -7,7 +7,7 @@ use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock};
 use redb::ReadableTable;
 
 use super::change::{Landing, LostBlock};
-use super::record::{self, NodeRecord};
+use super::record::{self, Fence, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::engine::census::{self, Census, Comparison, Proof};
 use crate::engine::enroll::Range;
@@ -33,7 +33,8 @@ impl Meta {
 
     /// Records the outcome of a `Comparison` of a page: flags lost blocks, removes the flags of blocks that are
     /// there, and gives strays their new home. Garbage that the node does not hold any more is forgotten. Nothing
-    /// becomes garbage.
+    /// becomes garbage. `since`: the node's fence before it listed what it holds. If that has changed, the list clears
+    /// no flag and gives nothing a home.
     ///
     /// Returns the lost blocks, and the unknown blocks: those that are not at their home, not part of a put, not
     /// garbage, and not in `keep`.
@@ -47,9 +48,11 @@ impl Meta {
         comparison: &Comparison,
         held: &[HeldBlock],
         keep: &HashSet<BlockId>,
+        since: Option<Fence>,
     ) -> Result<(Vec<BlockId>, Vec<BlockRef>)> {
         let lost = self.mark_lost(&comparison.lost)?;
-        self.mark_found(&comparison.found, Proof::Header, None)?;
+        self.mark_found(&comparison.found, Proof::Header, since)?;
+        let still = || since.map_or(Ok(()), |since| self.snapshot()?.still(node, since));
         for stray in &comparison.strays {
             let id = stray.file.id;
             let landing = Landing {
@@ -59,13 +62,13 @@ impl Meta {
                 generation: stray.file.generation,
                 digest: stray.digest,
             };
-            match self.rehome_any(id.stripe, &[landing]) {
+            match self.rehome_any(id.stripe, &[landing], still) {
                 Ok(_) if stray.home == node => {}
                 Ok(taken) if !taken.is_empty() => {
                     tracing::info!("{id} was found on {node}, not on {}", stray.home)
                 }
                 Ok(_) => {}
-                // The node is the home of another block of the stripe: both blocks stay as they are.
+                // The node is the home of another block of the stripe, or it was wiped: all blocks stay as they are.
                 Err(CoordinatorError::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -403,7 +403,7 @@ fn what_a_node_holds_is_compared_with_what_it_should_hold() {
     use FaultKind::{Corrupt, Missing, Stale};
     assert_eq!(lost, [(ids[1], Corrupt), (ids[2], Stale), (ids[3], Corrupt), (ids[4], Missing)]);
     let keep = HashSet::from([BlockId { stripe: StripeId(998), index: BlockIndex(0) }]);
-    let (_, unknown) = meta.reconcile(node, Range::default(), &comparison, &there, &keep).unwrap();
+    let (_, unknown) = meta.reconcile(node, Range::default(), &comparison, &there, &keep, None).unwrap();
     check(&meta);
     assert_eq!(
         meta.snapshot().unwrap().garbage(node, 10).unwrap(),
@@ -418,7 +418,7 @@ fn what_a_node_holds_is_compared_with_what_it_should_hold() {
     let comparison =
         meta.snapshot().unwrap().compare(node, Range::default(), &all, &Default::default()).unwrap();
     assert_eq!(comparison.lost, []);
-    meta.reconcile(node, Range::default(), &comparison, &all, &HashSet::new()).unwrap();
+    meta.reconcile(node, Range::default(), &comparison, &all, &HashSet::new(), None).unwrap();
     let still: Vec<_> = meta.snapshot().unwrap().lost(None, 10).unwrap();
     assert_eq!(still.iter().map(|(b, _)| b.stripe).collect::<Vec<_>>(), [ids[1], ids[3]]);
     assert_eq!(meta.snapshot().unwrap().garbage(node, 10).unwrap(), []);

@@ -78,9 +78,17 @@ impl<'t> Tables<'t> {
     }
 
     /// Takes `count` numbers from a counter and returns the first; they begin at 1.
+    ///
+    /// # Errors
+    /// There are no more numbers; the disk fails.
     pub fn next(&mut self, name: &str, count: u64) -> Result<u64> {
         let first = self.counter(name)?.max(1);
-        self.set_counter(name, first + count)?;
+        let next = first.checked_add(count).ok_or_else(|| CoordinatorError::Corrupt {
+            what: format!("counter {name:?}"),
+            expected: format!("{count} more numbers"),
+            got: format!("{first}, and none beyond {}", u64::MAX),
+        })?;
+        self.set_counter(name, next)?;
         Ok(first)
     }
 
