@@ -185,7 +185,7 @@ fn check(rule: &LifecycleRule) -> S3Result<()> {
     Ok(())
 }
 
-/// Checks rules, and gives those without one an id.
+/// Checks rules, gives those without one an id, and has their dates in UTC.
 fn checked(mut rules: Vec<LifecycleRule>) -> S3Result<Vec<LifecycleRule>> {
     if rules.is_empty() || rules.len() > MOST_RULES {
         let text = format!("expected 1 to {MOST_RULES} rules, got {}", rules.len());
@@ -198,6 +198,9 @@ fn checked(mut rules: Vec<LifecycleRule>) -> S3Result<Vec<LifecycleRule>> {
             return Err(invalid("ID", "each id once", id));
         }
         rules[i].id = Some(id);
+        if let Some(date) = rules[i].expiration.as_mut().and_then(|expiration| expiration.date.as_mut()) {
+            *date = entry::in_utc("Date", date)?;
+        }
     }
     Ok(rules)
 }
@@ -286,6 +289,14 @@ mod tests {
         ] {
             assert!(checked(vec![wrong.clone()]).is_err(), "{wrong:?}");
         }
+        let date = |text| {
+            let date = Some(Timestamp::parse(TimestampFormat::DateTime, text).unwrap());
+            let expiration = Some(LifecycleExpiration { date, ..LifecycleExpiration::default() });
+            checked(vec![LifecycleRule { expiration, ..rule() }])
+        };
+        let kept = serde_json::to_string(&date("2030-01-01T00:00:00-08:00").unwrap()).unwrap();
+        assert!(kept.contains("\"2030-01-01T08:00:00.000Z\""), "{kept}");
+        assert!(date("9999-12-31T23:59:59-00:01").is_err());
         let twice = LifecycleRule { id: Some("x".to_owned()), ..rule() };
         assert!(checked(vec![twice.clone(), twice]).is_err());
         assert!(checked(Vec::new()).is_err());
