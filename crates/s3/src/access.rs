@@ -1,7 +1,7 @@
 //! The check of each request before it is carried out: the key is known, the bucket exists, and the caller may do it.
 //!
-//! In this order: a denial in the bucket's policy; the owner of the bucket; what the policy allows; the rights of the key;
-//! what the lists of grants of bucket and object give. Nobody else may do anything. A public access block takes back what
+//! In this order: a denial in the bucket's policy; the owner of the bucket, by a key with `create`; what the policy allows; the
+//! rights of the key; what the lists of grants of bucket and object give. Nobody else may do anything. A public access block takes back what
 //! a public policy or a grant to everybody would give.
 
 use std::net::IpAddr;
@@ -118,7 +118,7 @@ impl AccessRequest<'_> {
         effect != Some(Effect::Deny)
             && (effect == Some(Effect::Allow)
                 || granted()
-                || self.bucket.acl().gives(self.caller, "READ", public))
+                || self.bucket.acl().gives(self.caller, "READ", public, &[self.bucket.owner()]))
     }
 }
 
@@ -166,14 +166,17 @@ impl Gateway {
         let given = match access.action.granted {
             Granted::Never => false,
             Granted::Bucket(_) | Granted::Object(_) if bucket.is_enforced() => false,
-            Granted::Bucket(right) => bucket.acl().gives(caller, right, public),
+            Granted::Bucket(right) => bucket.acl().gives(caller, right, public, &[bucket.owner()]),
             Granted::Object(right) => {
                 let found = match object {
                     Some(found) => found,
                     None => self.requested_object(&access).await?,
                 };
                 match found {
-                    Ok(info) => Entry(&info).acl(bucket).gives(caller, right, public),
+                    Ok(info) => {
+                        let (entry, owner) = (Entry(&info), bucket.owner());
+                        entry.acl(bucket).gives(caller, right, public, &[owner, entry.writer(bucket)])
+                    }
                     // Whoever may list is told that there is none. The request goes no further: what it asks for may appear
                     // meanwhile, and nobody has judged that.
                     Err(missing) if access.may_list(policy.as_ref(), public) => return Err(missing),

@@ -138,9 +138,17 @@ impl<'o> Entry<'o> {
         self.fact(CLASS).unwrap_or("STANDARD")
     }
 
-    /// Who it belongs to.
+    /// Who it belongs to: who wrote it.
+    pub(crate) fn writer<'b>(self, bucket: &'b Bucket) -> &'b str
+    where
+        'o: 'b,
+    {
+        self.fact(WRITER).unwrap_or(bucket.owner())
+    }
+
+    /// The same for an answer.
     pub(crate) fn owner(self, bucket: &Bucket) -> Owner {
-        owner_of(self.fact(WRITER).unwrap_or(bucket.owner()))
+        owner_of(self.writer(bucket))
     }
 
     /// Its retention, which may have ended.
@@ -159,7 +167,7 @@ impl<'o> Entry<'o> {
 
     /// Its list of grants.
     pub(crate) fn acl(self, bucket: &Bucket) -> Acl {
-        Acl::of(self.fact(ACL), self.fact(WRITER).unwrap_or(bucket.owner()))
+        Acl::of(self.fact(ACL), self.writer(bucket))
     }
 
     pub(crate) fn sums(self) -> Checksum {

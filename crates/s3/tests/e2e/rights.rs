@@ -1,7 +1,7 @@
 //! Who may do what.
 
 use crate::browsers::form;
-use crate::site::{ALICE, BOB, READER, Site, WRITER, Who};
+use crate::site::{ALICE, BOB, LOGS, READER, Site, WRITER, Who};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_is_its_owners_until_a_policy_says_more() {
@@ -92,6 +92,39 @@ async fn a_list_of_grants_gives_what_it_says_and_a_block_takes_it_back() {
     site.put("/lists?ownershipControls", rule).await.ok();
     read(BOB, "/lists/bobs").await.is_error(403, "AccessDenied");
     put("/lists/z", &[("x-amz-acl", "private")]).await.is_error(400, "AccessControlListNotSupported");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_without_create_has_no_more_than_its_rights_in_buckets_of_its_own_user() {
+    let site = Site::start().await;
+    for bucket in ["/alices", "/logs-a"] {
+        site.put(bucket, b"").await.ok();
+        site.put(&format!("{bucket}/k"), b"secret").await.ok();
+    }
+    site.call_as(BOB, "PUT", "/bobs", &[("x-amz-acl", "public-read-write")], b"").await.ok();
+    site.put("/bobs/of-alice", b"secret").await.ok();
+    let call = async |method: &str, target: &str| site.call_as(LOGS, method, target, &[], b"").await;
+    for (method, target) in [
+        ("GET", "/alices/k"),
+        ("GET", "/alices/none"),
+        ("PUT", "/alices/k"),
+        ("DELETE", "/alices/k"),
+        ("GET", "/alices"),
+        ("GET", "/alices?acl"),
+        ("GET", "/alices/k?acl"),
+        ("DELETE", "/logs-a/k"),
+        ("GET", "/bobs/of-alice"),
+    ] {
+        let answer = call(method, target).await;
+        assert_eq!(answer.status, 403, "{method} {target}: {}", answer.text());
+    }
+    assert_eq!(call("GET", "/logs-a/k").await.ok().text(), "secret");
+    assert_eq!(site.get("/alices/k").await.ok().text(), "secret");
+    // What somebody else has given this user is for all its keys, and what is for everybody too.
+    site.call_as(BOB, "PUT", "/bobs/given", &[("x-amz-grant-read", "id=alice")], b"given").await.ok();
+    assert_eq!(call("GET", "/bobs/given").await.ok().text(), "given");
+    site.call_as(ALICE, "PUT", "/alices/open", &[("x-amz-acl", "public-read")], b"open").await.ok();
+    assert_eq!(call("GET", "/alices/open").await.ok().text(), "open");
 }
 
 #[tokio::test(flavor = "multi_thread")]

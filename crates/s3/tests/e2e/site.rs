@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The keys of two users who may make buckets, and of two who may not.
+/// The keys of two users who may make buckets, and of two who may not; and one with which the first user may only read some.
 const KEYS: &str = r#"
     [[key]]
     access = "ALICE"
@@ -37,6 +37,12 @@ const KEYS: &str = r#"
     secret = "writer-writer-writer"
     [key.buckets]
     "shared-*" = ["write"]
+    [[key]]
+    access = "LOGS"
+    secret = "logs-logs-logs-logs"
+    user = "alice"
+    [key.buckets]
+    "logs-*" = ["read"]
 "#;
 
 /// A running cluster with a gateway.
@@ -95,6 +101,7 @@ pub const ALICE: Who = Who::Key("ALICE", "alice-alice-alice");
 pub const BOB: Who = Who::Key("BOB", "bob-bob-bob-bob-bob");
 pub const READER: Who = Who::Key("READER", "reader-reader-reader");
 pub const WRITER: Who = Who::Key("WRITER", "writer-writer-writer");
+pub const LOGS: Who = Who::Key("LOGS", "logs-logs-logs-logs");
 
 impl Site {
     pub async fn start() -> Self {
