@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Uri};
@@ -352,7 +353,10 @@ impl S3Access for AccessCheck {
         let attempt = Attempt::of(cx, &caller);
         // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
         let parameters = tags::parse(cx.uri().query().unwrap_or_default());
-        let parameters = parameters.and_then(|known| signed::check(&known, cx.headers()).map(|()| known));
+        let parameters = parameters.and_then(|known| {
+            signed::check(&known, cx.headers(), SystemTime::now())?;
+            Ok(known)
+        });
         let checked = match parameters {
             Ok(parameters) => self.may(&caller, &parameters, cx).await,
             Err(error) => Err(error),
