@@ -84,7 +84,7 @@ pub(crate) struct AccessRequest<'a> {
 
 impl AccessRequest<'_> {
     fn action(&self) -> &'static str {
-        if self.version.is_some() { self.action.of_version } else { self.action.name }
+        self.action.of_version.filter(|_| self.version.is_some()).unwrap_or(self.action.name)
     }
 
     fn resource(&self) -> String {
@@ -105,6 +105,7 @@ impl AccessRequest<'_> {
             peer: self.context.origin.map(|origin| origin.peer),
             tls: self.context.origin.is_some_and(|origin| origin.tls),
             user: self.caller.user(),
+            version: self.version,
             tags,
             prefix,
         }
@@ -263,7 +264,9 @@ impl AccessCheck {
             return Ok(());
         }
         let origin = cx.extensions_mut().get::<Origin>().copied();
-        let version = parameter(parameters, "versionId");
+        let asked = actions::of(&operation);
+        // An operation that makes a version has nothing to do with the one that its request may name.
+        let version = parameter(parameters, "versionId").filter(|_| asked.of_version.is_some());
         let access = |action| AccessRequest {
             caller,
             bucket: &found,
@@ -276,7 +279,7 @@ impl AccessCheck {
                 origin,
             },
         };
-        gateway.allow(access(actions::of(&operation))).await?;
+        gateway.allow(access(asked)).await?;
         if actions::obeys_headers(&operation) {
             for action in actions::asked_by(cx.headers(), found.owner()) {
                 gateway.allow(access(action)).await?;

@@ -220,6 +220,87 @@ async fn a_denial_by_condition_is_passed_by_neither_with_a_form_nor_a_document_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_put_is_judged_by_its_key_whatever_version_it_names() {
+    let site = Site::start().await;
+    site.put("/named", b"").await.ok();
+    site.call_as(ALICE, "PUT", "/named/tagged", &[("x-amz-tagging", "level=secret")], b"x").await.ok();
+    let policy = r#"{"Statement": [
+        {"Effect": "Allow", "Principal": {"AWS": "bob"}, "Action": "s3:PutObject*", "Resource": "*"},
+        {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObjectAcl", "Resource": "*"},
+        {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "*",
+         "Condition": {"StringEquals": {"s3:ExistingObjectTag/level": "secret"}}}]}"#;
+    site.put("/named?policy", policy.as_bytes()).await.ok();
+    let put =
+        async |target: &str, headers: &[(&str, &str)]| site.call_as(BOB, "PUT", target, headers, b"y").await;
+    for version in ["", "?versionId=null", "?versionId=77"] {
+        put(&format!("/named/k{version}"), &[]).await.ok();
+        let public = [("x-amz-acl", "public-read")];
+        put(&format!("/named/k{version}"), &public).await.is_error(403, "AccessDenied");
+        put(&format!("/named/tagged{version}"), &[]).await.is_error(403, "AccessDenied");
+    }
+    assert_eq!(site.get("/named/tagged").await.ok().text(), "x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_see_the_version_that_is_copied_or_deleted() {
+    let site = Site::start().await;
+    site.put("/from", b"").await.ok();
+    site.call_as(BOB, "PUT", "/bobs", &[], b"").await.ok();
+    let keep = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    site.put("/from?versioning", keep).await.ok();
+    let mut versions = Vec::new();
+    for bytes in [b"closed", b"open  "] {
+        let put = site.put("/from/k", bytes).await.ok();
+        versions.push(put.header("x-amz-version-id").unwrap().to_owned());
+    }
+    let [closed, open] = [versions.remove(0), versions.remove(0)];
+    let policy = format!(
+        r#"{{"Statement": [
+        {{"Effect": "Allow", "Principal": {{"AWS": "bob"}}, "Action": ["s3:GetObject*", "s3:DeleteObject*"], "Resource": "*"}},
+        {{"Effect": "Deny", "Principal": {{"AWS": "bob"}}, "Action": "s3:*", "Resource": "*",
+          "Condition": {{"StringEquals": {{"s3:VersionId": "{closed}"}}}}}}]}}"#
+    );
+    site.put("/from?policy", policy.as_bytes()).await.ok();
+    let copy = async |version: &str, query: &str| {
+        let source = format!("/from/k?versionId={version}");
+        let target = format!("/bobs/k{query}");
+        site.call_as(BOB, "PUT", &target, &[("x-amz-copy-source", &source)], b"").await
+    };
+    copy(&closed, "").await.is_error(403, "AccessDenied");
+    copy(&closed, &format!("?versionId={open}")).await.is_error(403, "AccessDenied");
+    copy(&open, "").await.ok();
+    let object = |version: &str| format!("<Object><Key>k</Key><VersionId>{version}</VersionId></Object>");
+    let delete = format!("<Delete>{}{}</Delete>", object(&closed), object(&open));
+    let deleted = site.call_as(BOB, "POST", "/from?delete", &[], delete.as_bytes()).await.ok();
+    assert_eq!(deleted.elements("Code"), ["AccessDenied"], "{}", deleted.text());
+    assert_eq!(site.get("/from?versions").await.ok().elements("VersionId"), [closed]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_key_of_a_list_to_delete_is_judged_when_it_passes_by_a_lock() {
+    let site = Site::start().await;
+    site.call_as(ALICE, "PUT", "/vault", &[("x-amz-bucket-object-lock-enabled", "true")], b"").await.ok();
+    let until = "2099-01-01T00:00:00Z";
+    let lock = [("x-amz-object-lock-mode", "GOVERNANCE"), ("x-amz-object-lock-retain-until-date", until)];
+    let (mut delete, mut kept) = (String::new(), String::new());
+    for key in ["free", "kept"] {
+        let put = site.call_as(ALICE, "PUT", &format!("/vault/{key}"), &lock, b"x").await.ok();
+        kept = put.header("x-amz-version-id").unwrap().to_owned();
+        delete += &format!("<Object><Key>{key}</Key><VersionId>{kept}</VersionId></Object>");
+    }
+    let delete = format!("<Delete>{delete}</Delete>");
+    let policy = r#"{"Statement": [
+        {"Effect": "Allow", "Principal": {"AWS": "bob"}, "Action": "s3:DeleteObject*", "Resource": "*"},
+        {"Effect": "Allow", "Principal": {"AWS": "bob"}, "Action": "s3:BypassGovernanceRetention",
+         "Resource": ["arn:aws:s3:::vault", "arn:aws:s3:::vault/free"]}]}"#;
+    site.put("/vault?policy", policy.as_bytes()).await.ok();
+    let bypass = [("x-amz-bypass-governance-retention", "true")];
+    let deleted = site.call_as(BOB, "POST", "/vault?delete", &bypass, delete.as_bytes()).await.ok();
+    assert_eq!(deleted.elements("Code"), ["AccessDenied"], "{}", deleted.text());
+    assert_eq!(site.get("/vault?versions").await.ok().elements("VersionId"), [kept]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn headers_that_lock_grant_or_tag_need_what_the_same_call_alone_needs() {
     let site = Site::start().await;
     let lock = [("x-amz-bucket-object-lock-enabled", "true")];
