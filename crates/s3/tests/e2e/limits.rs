@@ -290,26 +290,33 @@ async fn forms_of_strangers_have_a_share_of_the_memory() {
 async fn a_chunk_of_any_size_passes_and_one_that_is_kept_until_its_signature_is_compared_is_small() {
     let site = Site::start().await;
     site.put("/bucket", b"").await.ok();
-    let bytes = noise(6 << 20);
-    let len = bytes.len().to_string();
+    let long = noise(6 << 20);
+    let put = async |bytes: &[u8], trailer: &str| {
+        let len = bytes.len().to_string();
+        let headers = [
+            ("content-encoding", "aws-chunked"),
+            ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
+            ("x-amz-decoded-content-length", len.as_str()),
+            ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ];
+        let first = format!("{:X}\r\n", bytes.len());
+        let body = [first.as_bytes(), bytes, b"\r\n0\r\n", trailer.as_bytes(), b"\r\n\r\n"].concat();
+        site.call_as(ALICE, "PUT", "/bucket/k", &headers, &body).await
+    };
+    for bytes in [&b"hello"[..], &long] {
+        put(bytes, "").await.ok();
+        assert!(site.get("/bucket/k").await.ok().body == bytes);
+        // What follows the last chunk still counts.
+        put(bytes, "x-amz-checksum-crc32:AAAAAA==").await.is_error(400, "BadDigest");
+    }
+
+    let (bytes, len) = (&long, long.len().to_string());
+    let mut stream = TcpStream::connect(site.addr).await.unwrap();
     let headers = [
         ("content-encoding", "aws-chunked"),
-        ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
+        ("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"),
         ("x-amz-decoded-content-length", len.as_str()),
-        ("x-amz-trailer", "x-amz-checksum-crc32"),
     ];
-    let sum = "x-amz-checksum-crc32:AAAAAA==";
-    let body = |trailer: &str| {
-        [format!("{:X}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n0\r\n", trailer.as_bytes(), b"\r\n\r\n"]
-            .concat()
-    };
-    site.call_as(ALICE, "PUT", "/bucket/k", &headers, &body("")).await.ok();
-    assert!(site.get("/bucket/k").await.ok().body == bytes);
-    // What follows the last chunk still counts.
-    site.call_as(ALICE, "PUT", "/bucket/k", &headers, &body(sum)).await.is_error(400, "BadDigest");
-
-    let mut stream = TcpStream::connect(site.addr).await.unwrap();
-    let headers = [headers[0], ("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"), headers[2]];
     let head = request(ALICE, site.addr, "PUT", "/bucket/k", &headers);
     let head = format!("{head}content-length: {}\r\nconnection: close\r\n\r\n", bytes.len() + 200);
     let chunk = format!("{:x};chunk-signature={}\r\n", bytes.len(), "0".repeat(64));
@@ -317,7 +324,7 @@ async fn a_chunk_of_any_size_passes_and_one_that_is_kept_until_its_signature_is_
     let refused = heard(&mut stream).await;
     refused.is_error(400, "InvalidRequest");
     assert!(refused.text().contains("wrong chunk: expected at most 1048576 bytes"), "{}", refused.text());
-    assert!(site.get("/bucket/k").await.ok().body == bytes);
+    assert!(site.get("/bucket/k").await.ok().body == *bytes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
