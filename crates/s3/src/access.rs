@@ -72,7 +72,19 @@ impl<'a> RequestContext<'a> {
     }
 }
 
+/// The object by whose tags or grants a request was judged, by its id; `None`: there was none. It is kept among the extensions of the
+/// request: by the time that the object is read, its key may show another one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Judged(Option<u64>);
+
+impl Judged {
+    fn by(object: Option<&Result<ObjectInfo, S3Error>>) -> Option<Self> {
+        object.map(|found| Self(found.as_ref().ok().map(|info| info.id)))
+    }
+}
+
 /// What somebody wants to do to a bucket, or to a key in it.
+#[derive(Clone, Copy)]
 pub(crate) struct AccessRequest<'a> {
     pub caller: &'a Caller,
     pub bucket: &'a Bucket,
@@ -82,7 +94,18 @@ pub(crate) struct AccessRequest<'a> {
     pub context: RequestContext<'a>,
 }
 
-impl AccessRequest<'_> {
+impl<'a> AccessRequest<'a> {
+    /// To read an object.
+    pub(crate) fn read(
+        caller: &'a Caller,
+        bucket: &'a Bucket,
+        (key, version): (&'a str, Option<&'a str>),
+        context: RequestContext<'a>,
+    ) -> Self {
+        let version = version.filter(|version| !version.is_empty());
+        Self { caller, bucket, key: Some(key), version, action: actions::READ, context }
+    }
+
     fn action(&self) -> &'static str {
         self.action.of_version.filter(|_| self.version.is_some()).unwrap_or(self.action.name)
     }
@@ -125,17 +148,44 @@ impl AccessRequest<'_> {
 }
 
 impl Gateway {
-    /// Whether a caller may do something.
+    /// Whether a caller may do something; the object that it depended on, if it did on one.
     ///
     /// # Errors
     /// `AccessDenied`; failures of the cluster.
-    pub(crate) async fn allow(&self, access: AccessRequest<'_>) -> S3Result<()> {
+    pub(crate) async fn allow(&self, access: AccessRequest<'_>) -> S3Result<Option<Judged>> {
+        self.judge(access, None).await
+    }
+
+    /// Whether a caller may do to this object what it might do to the one by which its request was judged.
+    ///
+    /// # Errors
+    /// `AccessDenied`; failures of the cluster.
+    pub(crate) async fn allow_on(
+        &self,
+        access: AccessRequest<'_>,
+        judged: Option<Judged>,
+        info: &ObjectInfo,
+    ) -> S3Result<()> {
+        match judged {
+            Some(Judged(id)) if id != Some(info.id) => self.judge(access, Some(info)).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges a request by this object, or else by the one that it names, if that matters.
+    async fn judge(
+        &self,
+        access: AccessRequest<'_>,
+        object: Option<&ObjectInfo>,
+    ) -> S3Result<Option<Judged>> {
         let (bucket, caller, action) = (access.bucket, access.caller, access.action());
         let policy = bucket.fact(POLICY).map(|text| Policy::parse(text, &bucket.name)).transpose()?;
-        let mut object = None;
+        let mut object = object.map(|info| Ok(info.clone()));
         let mut tags = Vec::new();
         if policy.as_ref().is_some_and(Policy::asks_for_tags) {
-            object = Some(self.requested_object(&access).await?);
+            if object.is_none() {
+                object = Some(self.requested_object(&access).await?);
+            }
             let info = object.as_ref().and_then(|found| found.as_ref().ok());
             tags = tags::parse(info.and_then(|info| Entry(info).fact(entry::TAGS)).unwrap_or_default())?;
         }
@@ -157,12 +207,12 @@ impl Gateway {
             return denied();
         }
         if owns || caller.key.as_ref().is_some_and(|key| key.has(access.action.right, &bucket.name)) {
-            return Ok(());
+            return Ok(Judged::by(object.as_ref()));
         }
         let blocks = bucket.blocks();
         let restricted = blocks.restrict_public_buckets == Some(true);
         if effect == Some(Effect::Allow) && !(restricted && policy.as_ref().is_some_and(Policy::is_public)) {
-            return Ok(());
+            return Ok(Judged::by(object.as_ref()));
         }
         let public = blocks.ignore_public_acls != Some(true) && !restricted;
         let given = match access.action.granted {
@@ -170,14 +220,17 @@ impl Gateway {
             Granted::Bucket(_) | Granted::Object(_) if bucket.is_enforced() => false,
             Granted::Bucket(right) => bucket.acl().gives(caller, right, public, &[bucket.owner()]),
             Granted::Object(right) => {
-                let found = match object {
+                let found = match object.take() {
                     Some(found) => found,
                     None => self.requested_object(&access).await?,
                 };
                 match found {
                     Ok(info) => {
                         let (entry, owner) = (Entry(&info), bucket.owner());
-                        entry.acl(bucket).gives(caller, right, public, &[owner, entry.writer(bucket)])
+                        let given =
+                            entry.acl(bucket).gives(caller, right, public, &[owner, entry.writer(bucket)]);
+                        object = Some(Ok(info));
+                        given
                     }
                     // Whoever may list is told that there is none. The request goes no further: what it asks for may appear
                     // meanwhile, and nobody has judged that.
@@ -186,7 +239,7 @@ impl Gateway {
                 }
             }
         };
-        if given { Ok(()) } else { denied() }
+        if given { Ok(Judged::by(object.as_ref())) } else { denied() }
     }
 
     /// The object that a request is about, or the error that says that there is none.
@@ -279,11 +332,14 @@ impl AccessCheck {
                 origin,
             },
         };
-        gateway.allow(access(asked)).await?;
+        let judged = gateway.allow(access(asked)).await?;
         if actions::obeys_headers(&operation) {
             for action in actions::asked_by(cx.headers(), found.owner()) {
                 gateway.allow(access(action)).await?;
             }
+        }
+        if let Some(judged) = judged {
+            cx.extensions_mut().insert(judged);
         }
         Ok(())
     }
@@ -380,7 +436,7 @@ impl S3Access for AccessCheck {
                 for action in [actions::WRITE].into_iter().chain(actions::asked_by(&headers, bucket.owner()))
                 {
                     let access = AccessRequest { caller, bucket, key, version: None, action, context };
-                    checked = self.0.allow(access).await;
+                    checked = self.0.allow(access).await.map(drop);
                     if checked.is_err() {
                         break;
                     }

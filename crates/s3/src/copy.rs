@@ -47,17 +47,11 @@ impl Gateway {
             let text = format!("the bucket {bucket} belongs to somebody else than the request expects");
             return Err(because(S3ErrorCode::AccessDenied, text));
         }
-        let version = version_id.as_deref().filter(|version| !version.is_empty());
-        let access = AccessRequest {
-            caller,
-            bucket: &source,
-            key: Some(&key),
-            version,
-            action: actions::READ,
-            context,
-        };
-        self.allow(access).await?;
+        let access = AccessRequest::read(caller, &source, (&*key, version_id.as_deref()), context);
+        let judged = self.allow(access).await?;
+        let version = access.version;
         let found = self.find(&source, &key, version, 0).await?;
+        self.allow_on(access, judged, found.info()).await?;
         conditions.judge(Entry(found.info())).map_err(|error| match error.code() {
             S3ErrorCode::NotModified => because(S3ErrorCode::PreconditionFailed, "the source does not match"),
             _ => error,

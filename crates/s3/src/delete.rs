@@ -228,10 +228,10 @@ impl Gateway {
                 context: RequestContext::of(&request.headers, &request.uri, &request.extensions),
             };
             let allowed = match self.allow(access(actions::REMOVE)).await {
-                Ok(()) if bypass => self.allow(access(actions::BYPASS)).await,
+                Ok(_) if bypass => self.allow(access(actions::BYPASS)).await,
                 allowed => allowed,
             };
-            match allowed.and_then(|()| names::checked_key(&object.key)) {
+            match allowed.and_then(|_| names::checked_key(&object.key)) {
                 Err(error) => done.push((object.key, object.version_id, Err(error))),
                 Ok(()) if plain(&object) => together.push(object.key),
                 Ok(()) => {

@@ -1,5 +1,7 @@
 //! Who may do what.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use crate::browsers::form;
 use crate::site::{ALICE, BOB, LOGS, READER, Site, WRITER, Who};
 
@@ -154,6 +156,41 @@ async fn who_may_list_reads_no_private_version_however_it_is_spelled() {
     }
     call("GET", "/spelled/k?versionId=77").await.is_error(404, "NoSuchVersion");
     call("GET", "/spelled/k?versionId=%zz").await.is_error(400, "InvalidArgument");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_object_that_takes_the_place_of_a_public_one_is_not_read() {
+    let site = Site::start().await;
+    site.put("/turns", b"").await.ok();
+    site.call_as(BOB, "PUT", "/bobs", &[], b"").await.ok();
+    let public = [("x-amz-acl", "public-read")];
+    let open = site.call_as(ALICE, "PUT", "/turns/k", &public, b"open").await.ok();
+    let (open, over) = (open.header("etag").unwrap().to_owned(), AtomicBool::new(false));
+    let writer = async {
+        for _ in 0..150 {
+            site.put("/turns/k", b"secret").await.ok();
+            site.call_as(ALICE, "PUT", "/turns/k", &public, b"open").await.ok();
+        }
+        over.store(true, Relaxed);
+    };
+    let source = [("x-amz-copy-source", "/turns/k")];
+    let reader = async |method: &str, target: &str, who: Who, headers: &[(&str, &str)]| {
+        while !over.load(Relaxed) {
+            let answer = site.call_as(who, method, target, headers, b"").await;
+            let tag = match (answer.status, method) {
+                (200, "PUT") => answer.elements("ETag").remove(0).replace("&quot;", "\""),
+                (200, _) => answer.header("etag").unwrap().to_owned(),
+                _ => continue,
+            };
+            assert_eq!(tag, open, "{method}: {answer:?}");
+        }
+    };
+    let reads = (0..4).map(|_| reader("GET", "/turns/k", Who::Nobody, &[]));
+    let reads = futures::future::join_all(reads);
+    let heads = reader("HEAD", "/turns/k", Who::Nobody, &[]);
+    let copies = reader("PUT", "/bobs/k", BOB, &source);
+    tokio::join!(writer, reads, heads, copies);
+    assert_eq!(site.call_as(Who::Nobody, "GET", "/turns/k", &[], b"").await.ok().text(), "open");
 }
 
 #[tokio::test(flavor = "multi_thread")]
