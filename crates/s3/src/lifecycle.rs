@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+use time::OffsetDateTime;
 
 use crate::bucket::{self, Bucket, written};
 use crate::entry::{self, Entry};
@@ -126,7 +127,7 @@ pub(crate) fn rules(bucket: &Bucket) -> Vec<Rule> {
     rules.into_iter().filter(|rule| rule.status.as_str() == ExpirationStatus::ENABLED).map(Rule).collect()
 }
 
-/// The header that tells when an object ends, and by which rule.
+/// The header that tells when an object ends, and by which rule. There is none for an end beyond the year 9999, which cannot be written.
 pub(crate) fn expires(bucket: &Bucket, key: &str, entry: Entry<'_>, day: Duration) -> Option<String> {
     bucket.fact(bucket::LIFECYCLE)?;
     let ends = |rule: Rule| {
@@ -135,8 +136,8 @@ pub(crate) fn expires(bucket: &Bucket, key: &str, entry: Entry<'_>, day: Duratio
     };
     let (at, id) = rules(bucket).into_iter().filter_map(ends).min()?;
     let mut date = Vec::new();
-    let at = Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(at));
-    at.format(TimestampFormat::HttpDate, &mut date).ok()?;
+    let at = OffsetDateTime::from_unix_timestamp(i64::try_from(at).ok()?).ok()?;
+    Timestamp::from(at).format(TimestampFormat::HttpDate, &mut date).ok()?;
     Some(format!("expiry-date=\"{}\", rule-id=\"{}\"", String::from_utf8(date).ok()?, tags::encoded(&id)))
 }
 

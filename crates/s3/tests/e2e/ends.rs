@@ -65,6 +65,25 @@ async fn objects_versions_and_uploads_end_by_rules() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_cannot_be_written_is_not_told() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let rule = |prefix: &str, days: i32| {
+        format!(
+            "<Rule><Status>Enabled</Status><Prefix>{prefix}</Prefix><Expiration><Days>{days}</Days></Expiration></Rule>"
+        )
+    };
+    site.put("/bucket?lifecycle", &rules(&(rule("k", i32::MAX) + &rule("k/soon", 1)))).await.ok();
+    for (key, told) in [("k", false), ("k/soon", true)] {
+        let target = format!("/bucket/{key}");
+        for method in ["PUT", "GET", "HEAD"] {
+            let answer = site.call(method, &target, b"").await.ok();
+            assert_eq!(answer.header("x-amz-expiration").is_some(), told, "{method} {key}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn older_versions_end_and_then_their_marker() {
     let site = Site::with(|mut config| {
         config.day = Duration::from_secs(1);
