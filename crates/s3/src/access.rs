@@ -1,11 +1,12 @@
 //! The check of each request before it is carried out: the key is known, the bucket exists, and the caller may do it.
 //!
-//! In this order: a denial in the bucket's policy; the owner of the bucket; what the policy allows; the rights of the key;
-//! what the lists of grants of bucket and object give. Nobody else may do anything. A public access block takes back what
+//! In this order: a denial in the bucket's policy; the owner of the bucket, by a key with `create`; what the policy allows; the
+//! rights of the key; what the lists of grants of bucket and object give. Nobody else may do anything. A public access block takes back what
 //! a public policy or a grant to everybody would give.
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Uri};
@@ -71,7 +72,19 @@ impl<'a> RequestContext<'a> {
     }
 }
 
+/// The object by whose tags or grants a request was judged, by its id; `None`: there was none. It is kept among the extensions of the
+/// request: by the time that the object is read, its key may show another one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Judged(Option<u64>);
+
+impl Judged {
+    fn by(object: Option<&Result<ObjectInfo, S3Error>>) -> Option<Self> {
+        object.map(|found| Self(found.as_ref().ok().map(|info| info.id)))
+    }
+}
+
 /// What somebody wants to do to a bucket, or to a key in it.
+#[derive(Clone, Copy)]
 pub(crate) struct AccessRequest<'a> {
     pub caller: &'a Caller,
     pub bucket: &'a Bucket,
@@ -81,9 +94,20 @@ pub(crate) struct AccessRequest<'a> {
     pub context: RequestContext<'a>,
 }
 
-impl AccessRequest<'_> {
+impl<'a> AccessRequest<'a> {
+    /// To read an object.
+    pub(crate) fn read(
+        caller: &'a Caller,
+        bucket: &'a Bucket,
+        (key, version): (&'a str, Option<&'a str>),
+        context: RequestContext<'a>,
+    ) -> Self {
+        let version = version.filter(|version| !version.is_empty());
+        Self { caller, bucket, key: Some(key), version, action: actions::READ, context }
+    }
+
     fn action(&self) -> &'static str {
-        if self.version.is_some() { self.action.of_version } else { self.action.name }
+        self.action.of_version.filter(|_| self.version.is_some()).unwrap_or(self.action.name)
     }
 
     fn resource(&self) -> String {
@@ -104,6 +128,7 @@ impl AccessRequest<'_> {
             peer: self.context.origin.map(|origin| origin.peer),
             tls: self.context.origin.is_some_and(|origin| origin.tls),
             user: self.caller.user(),
+            version: self.version,
             tags,
             prefix,
         }
@@ -118,22 +143,49 @@ impl AccessRequest<'_> {
         effect != Some(Effect::Deny)
             && (effect == Some(Effect::Allow)
                 || granted()
-                || self.bucket.acl().gives(self.caller, "READ", public))
+                || self.bucket.acl().gives(self.caller, "READ", public, &[self.bucket.owner()]))
     }
 }
 
 impl Gateway {
-    /// Whether a caller may do something.
+    /// Whether a caller may do something; the object that it depended on, if it did on one.
     ///
     /// # Errors
     /// `AccessDenied`; failures of the cluster.
-    pub(crate) async fn allow(&self, access: AccessRequest<'_>) -> S3Result<()> {
+    pub(crate) async fn allow(&self, access: AccessRequest<'_>) -> S3Result<Option<Judged>> {
+        self.judge(access, None).await
+    }
+
+    /// Whether a caller may do to this object what it might do to the one by which its request was judged.
+    ///
+    /// # Errors
+    /// `AccessDenied`; failures of the cluster.
+    pub(crate) async fn allow_on(
+        &self,
+        access: AccessRequest<'_>,
+        judged: Option<Judged>,
+        info: &ObjectInfo,
+    ) -> S3Result<()> {
+        match judged {
+            Some(Judged(id)) if id != Some(info.id) => self.judge(access, Some(info)).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges a request by this object, or else by the one that it names, if that matters.
+    async fn judge(
+        &self,
+        access: AccessRequest<'_>,
+        object: Option<&ObjectInfo>,
+    ) -> S3Result<Option<Judged>> {
         let (bucket, caller, action) = (access.bucket, access.caller, access.action());
         let policy = bucket.fact(POLICY).map(|text| Policy::parse(text, &bucket.name)).transpose()?;
-        let mut object = None;
+        let mut object = object.map(|info| Ok(info.clone()));
         let mut tags = Vec::new();
         if policy.as_ref().is_some_and(Policy::asks_for_tags) {
-            object = Some(self.requested_object(&access).await?);
+            if object.is_none() {
+                object = Some(self.requested_object(&access).await?);
+            }
             let info = object.as_ref().and_then(|found| found.as_ref().ok());
             tags = tags::parse(info.and_then(|info| Entry(info).fact(entry::TAGS)).unwrap_or_default())?;
         }
@@ -155,25 +207,31 @@ impl Gateway {
             return denied();
         }
         if owns || caller.key.as_ref().is_some_and(|key| key.has(access.action.right, &bucket.name)) {
-            return Ok(());
+            return Ok(Judged::by(object.as_ref()));
         }
         let blocks = bucket.blocks();
         let restricted = blocks.restrict_public_buckets == Some(true);
         if effect == Some(Effect::Allow) && !(restricted && policy.as_ref().is_some_and(Policy::is_public)) {
-            return Ok(());
+            return Ok(Judged::by(object.as_ref()));
         }
         let public = blocks.ignore_public_acls != Some(true) && !restricted;
         let given = match access.action.granted {
             Granted::Never => false,
             Granted::Bucket(_) | Granted::Object(_) if bucket.is_enforced() => false,
-            Granted::Bucket(right) => bucket.acl().gives(caller, right, public),
+            Granted::Bucket(right) => bucket.acl().gives(caller, right, public, &[bucket.owner()]),
             Granted::Object(right) => {
-                let found = match object {
+                let found = match object.take() {
                     Some(found) => found,
                     None => self.requested_object(&access).await?,
                 };
                 match found {
-                    Ok(info) => Entry(&info).acl(bucket).gives(caller, right, public),
+                    Ok(info) => {
+                        let (entry, owner) = (Entry(&info), bucket.owner());
+                        let given =
+                            entry.acl(bucket).gives(caller, right, public, &[owner, entry.writer(bucket)]);
+                        object = Some(Ok(info));
+                        given
+                    }
                     // Whoever may list is told that there is none. The request goes no further: what it asks for may appear
                     // meanwhile, and nobody has judged that.
                     Err(missing) if access.may_list(policy.as_ref(), public) => return Err(missing),
@@ -181,7 +239,7 @@ impl Gateway {
                 }
             }
         };
-        if given { Ok(()) } else { denied() }
+        if given { Ok(Judged::by(object.as_ref())) } else { denied() }
     }
 
     /// The object that a request is about, or the error that says that there is none.
@@ -259,7 +317,9 @@ impl AccessCheck {
             return Ok(());
         }
         let origin = cx.extensions_mut().get::<Origin>().copied();
-        let version = parameter(parameters, "versionId");
+        let asked = actions::of(&operation);
+        // An operation that makes a version has nothing to do with the one that its request may name.
+        let version = parameter(parameters, "versionId").filter(|_| asked.of_version.is_some());
         let access = |action| AccessRequest {
             caller,
             bucket: &found,
@@ -272,11 +332,14 @@ impl AccessCheck {
                 origin,
             },
         };
-        gateway.allow(access(actions::of(&operation))).await?;
+        let judged = gateway.allow(access(asked)).await?;
         if actions::obeys_headers(&operation) {
             for action in actions::asked_by(cx.headers(), found.owner()) {
                 gateway.allow(access(action)).await?;
             }
+        }
+        if let Some(judged) = judged {
+            cx.extensions_mut().insert(judged);
         }
         Ok(())
     }
@@ -349,7 +412,10 @@ impl S3Access for AccessCheck {
         let attempt = Attempt::of(cx, &caller);
         // Operations get parameters decoded, so they are judged decoded. What cannot be decoded is refused.
         let parameters = tags::parse(cx.uri().query().unwrap_or_default());
-        let parameters = parameters.and_then(|known| signed::check(&known, cx.headers()).map(|()| known));
+        let parameters = parameters.and_then(|known| {
+            signed::check(&known, cx.headers(), SystemTime::now())?;
+            Ok(known)
+        });
         let checked = match parameters {
             Ok(parameters) => self.may(&caller, &parameters, cx).await,
             Err(error) => Err(error),
@@ -370,7 +436,7 @@ impl S3Access for AccessCheck {
                 for action in [actions::WRITE].into_iter().chain(actions::asked_by(&headers, bucket.owner()))
                 {
                     let access = AccessRequest { caller, bucket, key, version: None, action, context };
-                    checked = self.0.allow(access).await;
+                    checked = self.0.allow(access).await.map(drop);
                     if checked.is_err() {
                         break;
                     }

@@ -2,7 +2,8 @@
 //! asked who may do what.
 //!
 //! The owner of a bucket may do everything with it and with its objects, whatever their lists say. A list without grants of
-//! its own is not kept: then the owner has everything, and nobody else has anything.
+//! its own is not kept: then the owner has everything, and nobody else has anything. Of an owner's keys that is true of those
+//! with `create`; the others have what the file of keys says.
 
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
@@ -96,11 +97,15 @@ impl Acl {
         Some(self.0.iter().map(line).collect())
     }
 
-    /// Whether it gives a caller a right. `public`: grants to everybody and to all keys count.
-    pub(crate) fn gives(&self, caller: &Caller, right: &str, public: bool) -> bool {
-        self.0.iter().any(|(who, has)| {
-            (*has == right || *has == FULL) && who.is(caller) && (public || !who.is_public())
-        })
+    /// Whether it gives a caller a right. `public`: grants to everybody and to all keys count. `owners`: of the bucket and of the object;
+    /// what it gives them is not for keys that were to have less than their user.
+    pub(crate) fn gives(&self, caller: &Caller, right: &str, public: bool, owners: &[&str]) -> bool {
+        let restricted = caller.key.as_ref().is_some_and(|key| !key.create);
+        let counts = |who: &Who| match who {
+            Who::User(user) => !(restricted && owners.contains(&user.as_str())),
+            Who::Everybody | Who::Authenticated => public,
+        };
+        self.0.iter().any(|(who, has)| (*has == right || *has == FULL) && who.is(caller) && counts(who))
     }
 
     /// Whether it gives anything to everybody or to all keys.
@@ -361,7 +366,7 @@ impl Gateway {
         let asked = Asked::of_call(canned, grants, input.access_control_policy);
         let version = input.version_id.as_deref();
         self.describe(&bucket, &input.key, version, |entry| {
-            let owner = entry.fact(entry::WRITER).unwrap_or(bucket.owner());
+            let owner = entry.writer(&bucket);
             let acl = self.asked_list(&asked, owner, Some(&bucket))?.ok_or_else(nothing)?;
             Ok([(entry::ACL.to_owned(), acl.fact(owner))].into())
         })
@@ -409,11 +414,12 @@ mod tests {
     fn a_list_gives_what_it_says() {
         let nobody = Caller { key: None };
         let acl = Acl::canned("public-read", "bob", "alice").unwrap();
-        assert!(acl.gives(&nobody, "READ", true) && !acl.gives(&nobody, "READ", false));
-        assert!(!acl.gives(&nobody, "WRITE", true) && !acl.gives(&nobody, "READ_ACP", true));
+        assert!(acl.gives(&nobody, "READ", true, &[]) && !acl.gives(&nobody, "READ", false, &[]));
+        assert!(!acl.gives(&nobody, "WRITE", true, &[]) && !acl.gives(&nobody, "READ_ACP", true, &[]));
         assert!(acl.is_public() && !own("bob").is_public());
-        assert!(!Acl::canned("authenticated-read", "bob", "alice").unwrap().gives(&nobody, "READ", true));
+        let known = Acl::canned("authenticated-read", "bob", "alice").unwrap();
+        assert!(!known.gives(&nobody, "READ", true, &[]));
         // Somebody without a key is not a user of that name.
-        assert!(!own("anonymous").gives(&nobody, "READ", true));
+        assert!(!own("anonymous").gives(&nobody, "READ", true, &[]));
     }
 }

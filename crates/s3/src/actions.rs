@@ -21,15 +21,15 @@ pub(crate) struct Action {
     pub operation: &'static str,
     /// What policies call it.
     pub name: &'static str,
-    /// What policies call it if a version is named.
-    pub of_version: &'static str,
+    /// What policies call it if a version is named; `None`: it is about a key, whatever version its request names.
+    pub of_version: Option<&'static str>,
     /// What the file of keys calls it.
     pub right: Right,
     pub granted: Granted,
 }
 
 const fn action(operation: &'static str, name: &'static str, right: Right, granted: Granted) -> Action {
-    Action { operation, name, of_version: name, right, granted }
+    Action { operation, name, of_version: None, right, granted }
 }
 
 const fn on_version(
@@ -39,7 +39,12 @@ const fn on_version(
     right: Right,
     granted: Granted,
 ) -> Action {
-    Action { operation, name, of_version, right, granted }
+    Action { operation, name, of_version: Some(of_version), right, granted }
+}
+
+/// One that policies call the same with a version and without.
+const fn of_any(operation: &'static str, name: &'static str, right: Right) -> Action {
+    on_version(operation, name, name, right, Granted::Never)
 }
 
 /// Reading an object: what a copy does to its source.
@@ -72,10 +77,10 @@ const GRANT: Action = on_version(
     Right::Admin,
     Granted::Object("WRITE_ACP"),
 );
-const RETAIN: Action = action("PutObjectRetention", "s3:PutObjectRetention", Right::Admin, Granted::Never);
-const HOLD: Action = action("PutObjectLegalHold", "s3:PutObjectLegalHold", Right::Admin, Granted::Never);
+const RETAIN: Action = of_any("PutObjectRetention", "s3:PutObjectRetention", Right::Admin);
+const HOLD: Action = of_any("PutObjectLegalHold", "s3:PutObjectLegalHold", Right::Admin);
 /// Removing or changing what is locked in governance mode.
-pub(crate) const BYPASS: Action = action("", "s3:BypassGovernanceRetention", Right::Admin, Granted::Never);
+pub(crate) const BYPASS: Action = of_any("", "s3:BypassGovernanceRetention", Right::Admin);
 
 const ACTIONS: &[Action] = &[
     READ,
@@ -87,8 +92,8 @@ const ACTIONS: &[Action] = &[
     action("ListObjectVersions", "s3:ListBucketVersions", Right::List, Granted::Bucket("READ")),
     action("ListMultipartUploads", "s3:ListBucketMultipartUploads", Right::List, Granted::Bucket("READ")),
     action("GetBucketLocation", "s3:GetBucketLocation", Right::List, Granted::Never),
-    on_version("HeadObject", READ.name, READ.of_version, Right::Read, READ.granted),
-    on_version("GetObjectAttributes", READ.name, READ.of_version, Right::Read, READ.granted),
+    Action { operation: "HeadObject", ..READ },
+    Action { operation: "GetObjectAttributes", ..READ },
     on_version(
         "GetObjectTagging",
         "s3:GetObjectTagging",
@@ -119,9 +124,9 @@ const ACTIONS: &[Action] = &[
         Right::Write,
         Granted::Never,
     ),
-    action("GetObjectRetention", "s3:GetObjectRetention", Right::Read, Granted::Never),
+    of_any("GetObjectRetention", "s3:GetObjectRetention", Right::Read),
     RETAIN,
-    action("GetObjectLegalHold", "s3:GetObjectLegalHold", Right::Read, Granted::Never),
+    of_any("GetObjectLegalHold", "s3:GetObjectLegalHold", Right::Read),
     HOLD,
     action("DeleteBucket", "s3:DeleteBucket", Right::Admin, Granted::Never),
     action("GetBucketAcl", "s3:GetBucketAcl", Right::Admin, Granted::Bucket("READ_ACP")),

@@ -12,9 +12,10 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use futures::Stream;
 use http::request::Parts;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use hyper::body::Body as _;
 use hyper::body::Incoming;
+use memchr::memmem::find;
 use s3s::stream::{ByteStream, DynByteStream, RemainingLength};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result, StdError};
 
@@ -92,10 +93,26 @@ fn query(head: &Parts) -> Vec<(String, String)> {
     tags::parse(head.uri.query().unwrap_or_default()).unwrap_or_default()
 }
 
+/// Whether the library may take a body for a form. It does so with any text behind this kind, such as `+x`, or parameters that are not
+/// ASCII; and of several kinds it leaves out those that are no text.
 fn is_form(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default();
-    kind.trim().eq_ignore_ascii_case("multipart/form-data")
+    const FORM: &[u8] = b"multipart/form-data";
+    let is = |kind: &HeaderValue| {
+        let kind = kind.as_bytes().trim_ascii_start();
+        kind.get(..FORM.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(FORM))
+    };
+    headers.get_all(header::CONTENT_TYPE).iter().any(is)
+}
+
+/// Refuses a request that is signed for STS. The library serves these without a digest of their body: it reads the body before it
+/// compares the signature, so that strangers could send it as slowly as they like.
+fn check_service(headers: &HeaderMap) -> S3Result<()> {
+    let is_sts = |value: &HeaderValue| find(value.as_bytes(), b"/sts/aws4_request").is_some();
+    if headers.get_all(header::AUTHORIZATION).iter().any(is_sts) {
+        let text = "Credential: expected a signature for the service s3, got one for sts";
+        return Err(because(S3ErrorCode::AuthorizationHeaderMalformed, text));
+    }
+    Ok(())
 }
 
 /// Whether the library checks a signature before it reads the body of a document.
@@ -109,12 +126,13 @@ fn is_signed(head: &Parts) -> bool {
 /// The body for the library, and the memory that it takes. A form, and a document that nobody has signed, is read here.
 ///
 /// # Errors
-/// `EntityTooLarge`; `KeyTooLongError`; `RequestTimeout`, `IncompleteBody`; `SlowDown` if there is no memory for a while.
+/// `AuthorizationHeaderMalformed`; `EntityTooLarge`; `KeyTooLongError`; `RequestTimeout`, `IncompleteBody`; `SlowDown` if there is no memory for a while.
 pub(crate) async fn received(
     gateway: &Gateway,
     head: &Parts,
     body: Coming,
 ) -> S3Result<(Body, Option<Held>)> {
+    check_service(&head.headers)?;
     let kind = Kind::of(head);
     if kind == Kind::Stream || body.is_end_stream() {
         return Ok((passing(head, body), None));
@@ -207,16 +225,22 @@ mod tests {
 
     fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
         let request = Request::builder().method(method).uri(target);
-        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let value = |value: &str| HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        let request =
+            headers.iter().fold(request, |request, (name, text)| request.header(*name, value(text)));
         request.body(()).unwrap().into_parts().0
     }
 
     #[test]
     fn bodies_that_are_kept_whole_are_known_before_they_are_read() {
         let form = [("content-type", "Multipart/Form-Data; boundary=x")];
+        let odd = [("content-type", "multipart/form-data; boundary=x; a=\"\u{e9}\"")];
+        let suffix = [("content-type", "text/plain"), ("content-type", "multipart/form-data+x; boundary=x")];
         for (method, target, headers, kind) in [
             ("POST", "/b", &form[..], Kind::Form),
             ("POST", "/b?delete", &form, Kind::Form),
+            ("POST", "/b", &odd, Kind::Form),
+            ("POST", "/b", &suffix, Kind::Form),
             ("PUT", "/b/k", &form, Kind::Stream),
             ("POST", "/b?delete", &[], Kind::Document),
             ("POST", "/b/k?uploadId=1", &[], Kind::Document),

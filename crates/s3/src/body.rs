@@ -250,18 +250,19 @@ impl Intake {
         self.left
     }
 
-    /// All bytes, if there are `len` of them.
+    /// All bytes, if there are `len` of them. A single piece is not copied, but the end of the body is waited for all the same: checksums
+    /// may stand behind the bytes, and a long piece is digested aside.
     pub(crate) async fn collect(mut self, len: usize) -> S3Result<Bytes> {
-        let mut out = BytesMut::with_capacity(len);
+        let (mut whole, mut out) = (None, BytesMut::with_capacity(len));
         while let Some(piece) = futures::future::poll_fn(|cx| self.poll_piece(cx)).await {
             let piece =
                 piece.map_err(|e| self.watch.failure().unwrap_or_else(|| incomplete(&e.to_string())))?;
-            if out.is_empty() && piece.len() == len {
-                return Ok(piece);
+            match piece.len() == len {
+                true => whole = Some(piece),
+                false => out.extend_from_slice(&piece),
             }
-            out.extend_from_slice(&piece);
         }
-        Ok(out.freeze())
+        Ok(whole.unwrap_or_else(|| out.freeze()))
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -484,6 +485,23 @@ mod tests {
             assert_eq!(found.etag().as_ref(), Some(&expected), "pieces of {piece}");
             assert!(found.sums.checksum_crc64nvme.is_some() && out == bytes);
         }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_comes_in_one_piece_is_read_to_its_end() {
+        let (bytes, claims) = (Bytes::from(vec![7; 300_000]), Claims::default());
+        for len in [5, bytes.len()] {
+            let (bytes, mut expected) = (bytes.slice(..len), Md5::new());
+            expected.update(&bytes);
+            let intake = intake(vec![Ok(bytes.clone())], Some(len as u64), &claims);
+            let watch = intake.watch();
+            assert_eq!(intake.collect(len).await.unwrap(), bytes);
+            assert_eq!(watch.judge(&claims).unwrap().etag(), Some(hex(&expected.finalize())));
+        }
+        // What follows the bytes counts.
+        let late = || vec![Ok(Bytes::from_static(b"hello")), Err(io::Error::other("SignatureMismatch"))];
+        let error = intake(late(), Some(5), &claims).collect(5).await.unwrap_err();
+        assert_eq!(error.code(), &S3ErrorCode::SignatureDoesNotMatch);
     }
 
     #[tokio::test]

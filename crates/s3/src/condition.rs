@@ -21,6 +21,8 @@ pub(crate) struct Circumstances<'a> {
     /// Whether the connection is encrypted.
     pub tls: bool,
     pub user: Option<&'a str>,
+    /// The version that the operation is about.
+    pub version: Option<&'a str>,
     /// The tags of the object that there is.
     pub tags: &'a [(String, String)],
     /// What counts as the prefix of a listing, if the query does not say it.
@@ -33,13 +35,10 @@ const REQUEST_TAG: &str = "s3:requestobjecttag/";
 
 /// What policies call headers that do not begin with `x-amz-`, and parameters of the query.
 const HEADERS: [(&str, &str); 2] = [("aws:referer", "referer"), ("aws:useragent", "user-agent")];
-const PARAMETERS: [(&str, &str); 4] = [
-    ("s3:prefix", "prefix"),
-    ("s3:delimiter", "delimiter"),
-    ("s3:max-keys", "max-keys"),
-    ("s3:versionid", "versionId"),
-];
-const OTHERS: [&str; 4] = ["aws:sourceip", "aws:securetransport", "aws:username", "aws:userid"];
+const PARAMETERS: [(&str, &str); 3] =
+    [("s3:prefix", "prefix"), ("s3:delimiter", "delimiter"), ("s3:max-keys", "max-keys")];
+const OTHERS: [&str; 5] =
+    ["aws:sourceip", "aws:securetransport", "aws:username", "aws:userid", "s3:versionid"];
 
 fn is_known(key: &str) -> bool {
     let tag = |prefix: &str| key.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix));
@@ -79,6 +78,8 @@ impl Circumstances<'_> {
             "aws:sourceip" => self.peer.map(|peer| peer.to_string()),
             "aws:securetransport" => Some(self.tls.to_string()),
             "aws:username" | "aws:userid" => self.user.map(str::to_owned),
+            // Copies and lists of objects to delete name versions elsewhere than in the query.
+            "s3:versionid" => self.version.map(str::to_owned),
             "s3:x-amz-copy-source" => {
                 let source = self.header("x-amz-copy-source")?;
                 let source = crate::tags::decoded(&source.replace('+', "%2B")).ok()?;
@@ -233,6 +234,7 @@ mod tests {
             peer: Some([10, 77, 3, 4].into()),
             tls: false,
             user: Some("bob"),
+            version: Some("77"),
             tags: &[("security".to_owned(), "public".to_owned())],
             prefix: None,
         };
@@ -261,6 +263,7 @@ mod tests {
                 true,
             ),
             (r#"{"StringEquals": {"s3:prefix": "a b/"}}"#, &[], "list-type=2&prefix=a%20b%2F", true),
+            (r#"{"StringEquals": {"s3:VersionId": "77"}}"#, &[], "versionId=78", true),
             (r#"{"NumericLessThanEquals": {"s3:max-keys": 10}}"#, &[], "max-keys=11", false),
             (r#"{"IpAddress": {"aws:SourceIp": ["10.77.0.0/16"]}}"#, &[], "", true),
             (r#"{"NotIpAddress": {"aws:SourceIp": "10.77.3.4"}}"#, &[], "", false),

@@ -28,12 +28,12 @@ struct Source {
 }
 
 impl Gateway {
-    /// The source of a copy, if the caller may read it and the conditions hold.
+    /// The source of a copy, if the caller may read it, its bucket belongs to `owner`, and the conditions hold.
     async fn source(
         &self,
         caller: &Caller,
         context: RequestContext<'_>,
-        from: CopySource,
+        (from, owner): (CopySource, Option<String>),
         conditions: Conditions,
     ) -> S3Result<Source> {
         let CopySource::Bucket { bucket, key, version_id } = from else {
@@ -43,17 +43,15 @@ impl Gateway {
             ));
         };
         let source = self.bucket(&bucket).await?;
-        let version = version_id.as_deref().filter(|version| !version.is_empty());
-        let access = AccessRequest {
-            caller,
-            bucket: &source,
-            key: Some(&key),
-            version,
-            action: actions::READ,
-            context,
-        };
-        self.allow(access).await?;
+        if owner.is_some_and(|owner| owner != source.owner()) {
+            let text = format!("the bucket {bucket} belongs to somebody else than the request expects");
+            return Err(because(S3ErrorCode::AccessDenied, text));
+        }
+        let access = AccessRequest::read(caller, &source, (&*key, version_id.as_deref()), context);
+        let judged = self.allow(access).await?;
+        let version = access.version;
         let found = self.find(&source, &key, version, 0).await?;
+        self.allow_on(access, judged, found.info()).await?;
         conditions.judge(Entry(found.info())).map_err(|error| match error.code() {
             S3ErrorCode::NotModified => because(S3ErrorCode::PreconditionFailed, "the source does not match"),
             _ => error,
@@ -71,13 +69,15 @@ impl Gateway {
         let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
         let input = request.input;
         let (asked, wanted) = put::protection!(input);
+        let replaces = put::Conditions::of_copy(&request.headers)?;
         let conditions = Conditions {
             if_match: input.copy_source_if_match,
             if_none_match: input.copy_source_if_none_match,
             if_modified_since: input.copy_source_if_modified_since,
             if_unmodified_since: input.copy_source_if_unmodified_since,
         };
-        let source = self.source(&caller, context, input.copy_source, conditions).await?;
+        let from = (input.copy_source, input.expected_source_bucket_owner);
+        let source = self.source(&caller, context, from, conditions).await?;
         let info = source.found.info().clone();
         let entry = Entry(&info);
         let replace = match input.metadata_directive.as_ref().map(MetadataDirective::as_str) {
@@ -139,7 +139,7 @@ impl Gateway {
             code: self.code(&bucket, class)?,
             attributes,
             facts,
-            place: Place::Key { key: input.key, conditions: put::Conditions::default() },
+            place: Place::Key { key: input.key, conditions: replaces },
             claims: Claims { algorithm, ..Claims::default() },
             bucket,
         };
@@ -179,7 +179,8 @@ impl Gateway {
             if_modified_since: input.copy_source_if_modified_since,
             if_unmodified_since: input.copy_source_if_unmodified_since,
         };
-        let source = self.source(&caller, context, input.copy_source, conditions).await?;
+        let from = (input.copy_source, input.expected_source_bucket_owner);
+        let source = self.source(&caller, context, from, conditions).await?;
         let info = source.found.info().clone();
         let range = part_of(input.copy_source_range.as_deref(), info.size)?;
         let storing = Storing {

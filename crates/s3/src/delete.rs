@@ -174,8 +174,8 @@ impl Gateway {
         request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let bucket = gateway::bucket(&request.extensions)?;
-        let asked = request.input.bypass_governance_retention;
-        let bypass = self.bypasses(&request, asked, Some(&request.input.key)).await?;
+        let (input, asked) = (&request.input, request.input.bypass_governance_retention);
+        let bypass = self.bypasses(&request, asked, (&input.key, input.version_id.as_deref())).await?;
         let input = request.input;
         let only = Only {
             id: None,
@@ -198,7 +198,7 @@ impl Gateway {
         request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
-        let bypass = self.bypasses(&request, request.input.bypass_governance_retention, None).await?;
+        let bypass = request.input.bypass_governance_retention == Some(true);
         let Delete { objects, quiet } = request.input.delete;
         if objects.is_empty() || objects.len() > MOST {
             let text = format!("expected 1 to {MOST} objects, got {}", objects.len());
@@ -219,16 +219,19 @@ impl Gateway {
         };
         let (mut done, mut together) = (Vec::new(), Vec::new());
         for object in objects {
-            let access = AccessRequest {
+            let access = |action| AccessRequest {
                 caller: &caller,
                 bucket: &bucket,
                 key: Some(&object.key),
                 version: object.version_id.as_deref(),
-                action: actions::REMOVE,
+                action,
                 context: RequestContext::of(&request.headers, &request.uri, &request.extensions),
             };
-            let allowed = self.allow(access).await;
-            match allowed.and_then(|()| names::checked_key(&object.key)) {
+            let allowed = match self.allow(access(actions::REMOVE)).await {
+                Ok(_) if bypass => self.allow(access(actions::BYPASS)).await,
+                allowed => allowed,
+            };
+            match allowed.and_then(|_| names::checked_key(&object.key)) {
                 Err(error) => done.push((object.key, object.version_id, Err(error))),
                 Ok(()) if plain(&object) => together.push(object.key),
                 Ok(()) => {

@@ -9,9 +9,11 @@ use s3s::dto::{
     Checksum, ETag, ObjectLockLegalHoldStatus, ObjectLockRetention, ObjectLockRetentionMode, Owner,
     Timestamp, TimestampFormat,
 };
+use time::{OffsetDateTime, UtcOffset};
 
 use crate::acl::Acl;
 use crate::bucket::Bucket;
+use crate::error::invalid;
 
 /// The MD5 of the bytes as hex digits; of a multipart object the MD5 of those of its parts, and their number.
 pub(crate) const ETAG: &str = "etag";
@@ -136,9 +138,17 @@ impl<'o> Entry<'o> {
         self.fact(CLASS).unwrap_or("STANDARD")
     }
 
-    /// Who it belongs to.
+    /// Who it belongs to: who wrote it.
+    pub(crate) fn writer<'b>(self, bucket: &'b Bucket) -> &'b str
+    where
+        'o: 'b,
+    {
+        self.fact(WRITER).unwrap_or(bucket.owner())
+    }
+
+    /// The same for an answer.
     pub(crate) fn owner(self, bucket: &Bucket) -> Owner {
-        owner_of(self.fact(WRITER).unwrap_or(bucket.owner()))
+        owner_of(self.writer(bucket))
     }
 
     /// Its retention, which may have ended.
@@ -157,7 +167,7 @@ impl<'o> Entry<'o> {
 
     /// Its list of grants.
     pub(crate) fn acl(self, bucket: &Bucket) -> Acl {
-        Acl::of(self.fact(ACL), self.fact(WRITER).unwrap_or(bucket.owner()))
+        Acl::of(self.fact(ACL), self.writer(bucket))
     }
 
     pub(crate) fn sums(self) -> Checksum {
@@ -203,15 +213,25 @@ pub(crate) fn retained(mode: &str, until: &Timestamp) -> S3Result<String> {
     Ok(format!("{mode} {}", written(until)?))
 }
 
-/// The end of a retention, as S3 writes it.
+/// The end of a retention, as S3 writes it: in UTC.
 ///
 /// # Errors
 /// `InvalidArgument`: a date that cannot be written.
 pub(crate) fn written(until: &Timestamp) -> S3Result<String> {
     let mut text = Vec::new();
-    let written = until.format(TimestampFormat::DateTime, &mut text);
-    written.map_err(|error| crate::error::invalid("retain-until-date", "a date", error))?;
-    String::from_utf8(text).map_err(|error| crate::error::invalid("retain-until-date", "a date", error))
+    let written = in_utc("retain-until-date", until)?.format(TimestampFormat::DateTime, &mut text);
+    written.map_err(|error| invalid("retain-until-date", "a date", error))?;
+    String::from_utf8(text).map_err(|error| invalid("retain-until-date", "a date", error))
+}
+
+/// The same moment in UTC. A client may say it in any time zone. The library keeps that, and writes the local time as if it were UTC: what
+/// is kept would be another moment than the one that was checked.
+///
+/// # Errors
+/// `InvalidArgument`: in UTC it is beyond the year 9999.
+pub(crate) fn in_utc(what: &str, moment: &Timestamp) -> S3Result<Timestamp> {
+    let utc = OffsetDateTime::from(moment.clone()).checked_to_offset(UtcOffset::UTC);
+    utc.map(Timestamp::from).ok_or_else(|| invalid(what, "a date before the year 10000", "a later one"))
 }
 
 /// The fact for the lengths of parts: equal ones in a row are counted.
@@ -284,6 +304,19 @@ pub(crate) mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_date_is_written_in_utc() {
+        let written = |text| written(&Timestamp::parse(TimestampFormat::DateTime, text).unwrap());
+        for (date, utc) in [
+            ("2030-01-01T00:00:00Z", "2030-01-01T00:00:00.000Z"),
+            ("2030-01-01T00:00:00-08:00", "2030-01-01T08:00:00.000Z"),
+            ("2030-01-01T00:00:00.5+01:30", "2029-12-31T22:30:00.500Z"),
+        ] {
+            assert_eq!(written(date).unwrap(), utc);
+        }
+        assert!(written("9999-12-31T23:59:59-00:01").is_err());
+    }
 
     #[test]
     fn lengths_of_parts_are_short() {

@@ -17,7 +17,8 @@ const VARIABLE: &str = "${filename}";
 /// # Errors
 /// `KeyTooLongError`, before anything is made of it: a short form could ask for a very long key.
 pub(crate) fn named(headers: &HeaderMap, form: Bytes) -> S3Result<Bytes> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| str::from_utf8(kind.as_bytes()).ok());
+    let kind = kind.unwrap_or_default();
     let Some((_, boundary)) = kind.split_once("boundary=") else { return Ok(form) };
     let boundary = boundary.split(';').next().unwrap_or_default().trim().trim_matches('"');
     let Some((at, key, file)) = key_and_file(boundary, &form) else { return Ok(form) };

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -38,7 +39,7 @@ pub fn read(which: u8, bytes: &[u8]) {
         8 => {
             let (query, lines) = text.split_once('\n').unwrap_or((text, ""));
             let parameters = tags::parse(query).unwrap_or_default();
-            drop(signed::check(&parameters, &headers(lines)));
+            drop(signed::check(&parameters, &headers(lines), SystemTime::now()));
         }
         9 => {
             let kind = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("boundary=x"))]);

@@ -16,6 +16,7 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::mpsc;
 
+use crate::access::{AccessRequest, Judged, RequestContext};
 use crate::body::from_queue;
 use crate::bucket::Bucket;
 use crate::entry::{self, Entry, algorithms, values};
@@ -239,14 +240,22 @@ impl Gateway {
         &self,
         request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        let bucket = gateway::bucket(&request.extensions)?;
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
+        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
+        let judged = request.extensions.get::<Judged>().copied();
         let input = request.input;
         let at = match input.range {
             Some(s3s::dto::Range::Int { first, .. }) => first,
             _ => 0,
         };
         let reading = reading!(input);
-        let mut found = self.find(&bucket, reading.key, reading.version, at).await?;
+        let access = AccessRequest::read(&caller, &bucket, (reading.key, reading.version), context);
+        let find = async || {
+            let found = self.find(&bucket, reading.key, reading.version, at).await?;
+            self.allow_on(access, judged, found.info()).await?;
+            Ok::<_, S3Error>(found)
+        };
+        let mut found = find().await?;
         let (info, granted, body) = loop {
             let info = found.info().clone();
             let granted = self.granted(&bucket, Entry(&info), &reading)?;
@@ -256,7 +265,7 @@ impl Gateway {
                 Ok(body) => break (info, granted, body),
                 // If it has given way to another one meanwhile, that one is read.
                 Err(error) => {
-                    found = self.find(&bucket, reading.key, reading.version, at).await?;
+                    found = find().await?;
                     if found.info().id == info.id {
                         return Err(of(error));
                     }
@@ -305,9 +314,13 @@ impl Gateway {
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let bucket = gateway::bucket(&request.extensions)?;
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
+        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
+        let judged = request.extensions.get::<Judged>().copied();
         let input = request.input;
-        let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
+        let named = (input.key.as_str(), input.version_id.as_deref());
+        let (_, info) = self.version(&bucket, named.0, named.1).await?;
+        self.allow_on(AccessRequest::read(&caller, &bucket, named, context), judged, &info).await?;
         let entry = Entry(&info);
         let Granted { wanted: Wanted { range, header, parts }, sums, ends } =
             self.granted(&bucket, entry, &reading!(input))?;
@@ -357,9 +370,13 @@ impl Gateway {
         &self,
         request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-        let bucket = gateway::bucket(&request.extensions)?;
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
+        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
+        let judged = request.extensions.get::<Judged>().copied();
         let input = request.input;
-        let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
+        let named = (input.key.as_str(), input.version_id.as_deref());
+        let (_, info) = self.version(&bucket, named.0, named.1).await?;
+        self.allow_on(AccessRequest::read(&caller, &bucket, named, context), judged, &info).await?;
         let entry = Entry(&info);
         // Some clients send one header with all names, others one for each.
         let sent =

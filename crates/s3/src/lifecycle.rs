@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+use time::OffsetDateTime;
 
 use crate::bucket::{self, Bucket, written};
 use crate::entry::{self, Entry};
@@ -126,7 +127,7 @@ pub(crate) fn rules(bucket: &Bucket) -> Vec<Rule> {
     rules.into_iter().filter(|rule| rule.status.as_str() == ExpirationStatus::ENABLED).map(Rule).collect()
 }
 
-/// The header that tells when an object ends, and by which rule.
+/// The header that tells when an object ends, and by which rule. There is none for an end beyond the year 9999, which cannot be written.
 pub(crate) fn expires(bucket: &Bucket, key: &str, entry: Entry<'_>, day: Duration) -> Option<String> {
     bucket.fact(bucket::LIFECYCLE)?;
     let ends = |rule: Rule| {
@@ -135,8 +136,8 @@ pub(crate) fn expires(bucket: &Bucket, key: &str, entry: Entry<'_>, day: Duratio
     };
     let (at, id) = rules(bucket).into_iter().filter_map(ends).min()?;
     let mut date = Vec::new();
-    let at = Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(at));
-    at.format(TimestampFormat::HttpDate, &mut date).ok()?;
+    let at = OffsetDateTime::from_unix_timestamp(i64::try_from(at).ok()?).ok()?;
+    Timestamp::from(at).format(TimestampFormat::HttpDate, &mut date).ok()?;
     Some(format!("expiry-date=\"{}\", rule-id=\"{}\"", String::from_utf8(date).ok()?, tags::encoded(&id)))
 }
 
@@ -185,7 +186,7 @@ fn check(rule: &LifecycleRule) -> S3Result<()> {
     Ok(())
 }
 
-/// Checks rules, and gives those without one an id.
+/// Checks rules, gives those without one an id, and has their dates in UTC.
 fn checked(mut rules: Vec<LifecycleRule>) -> S3Result<Vec<LifecycleRule>> {
     if rules.is_empty() || rules.len() > MOST_RULES {
         let text = format!("expected 1 to {MOST_RULES} rules, got {}", rules.len());
@@ -198,6 +199,9 @@ fn checked(mut rules: Vec<LifecycleRule>) -> S3Result<Vec<LifecycleRule>> {
             return Err(invalid("ID", "each id once", id));
         }
         rules[i].id = Some(id);
+        if let Some(date) = rules[i].expiration.as_mut().and_then(|expiration| expiration.date.as_mut()) {
+            *date = entry::in_utc("Date", date)?;
+        }
     }
     Ok(rules)
 }
@@ -286,6 +290,14 @@ mod tests {
         ] {
             assert!(checked(vec![wrong.clone()]).is_err(), "{wrong:?}");
         }
+        let date = |text| {
+            let date = Some(Timestamp::parse(TimestampFormat::DateTime, text).unwrap());
+            let expiration = Some(LifecycleExpiration { date, ..LifecycleExpiration::default() });
+            checked(vec![LifecycleRule { expiration, ..rule() }])
+        };
+        let kept = serde_json::to_string(&date("2030-01-01T00:00:00-08:00").unwrap()).unwrap();
+        assert!(kept.contains("\"2030-01-01T08:00:00.000Z\""), "{kept}");
+        assert!(date("9999-12-31T23:59:59-00:01").is_err());
         let twice = LifecycleRule { id: Some("x".to_owned()), ..rule() };
         assert!(checked(vec![twice.clone(), twice]).is_err());
         assert!(checked(Vec::new()).is_err());

@@ -180,21 +180,21 @@ fn may_change(entry: Entry<'_>, new: &ObjectLockRetention, bypass: bool) -> S3Re
 }
 
 impl Gateway {
-    /// Whether a request asks to pass by governance mode, and its caller may.
+    /// Whether a request asks to pass by the governance mode of a version, and its caller may.
     pub(crate) async fn bypasses<T>(
         &self,
         request: &S3Request<T>,
         asked: Option<bool>,
-        key: Option<&str>,
+        (key, version): (&str, Option<&str>),
     ) -> S3Result<bool> {
         if asked != Some(true) {
             return Ok(false);
         }
         let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
-        let (caller, bucket) = (&*caller, &*bucket);
-        self.allow(AccessRequest { caller, bucket, key, version: None, action: actions::BYPASS, context })
-            .await?;
+        let (caller, bucket, key) = (&*caller, &*bucket, Some(key));
+        let version = version.filter(|version| !version.is_empty());
+        self.allow(AccessRequest { caller, bucket, key, version, action: actions::BYPASS, context }).await?;
         Ok(true)
     }
 
@@ -248,8 +248,8 @@ impl Gateway {
     ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
         let bucket = gateway::bucket(&request.extensions)?;
         needs_lock(&bucket)?;
-        let asked = request.input.bypass_governance_retention;
-        let bypass = self.bypasses(&request, asked, Some(&request.input.key)).await?;
+        let (input, asked) = (&request.input, request.input.bypass_governance_retention);
+        let bypass = self.bypasses(&request, asked, (&input.key, input.version_id.as_deref())).await?;
         let input = request.input;
         let new = input.retention.unwrap_or_default();
         let fact = match (&new.mode, &new.retain_until_date) {

@@ -187,6 +187,7 @@ mod tests {
                 peer: None,
                 tls: false,
                 user,
+                version: None,
                 tags: &[],
                 prefix: None,
             };

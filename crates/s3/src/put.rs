@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderName};
 use kintsu_client::{ClientError, Finish, PutOptions};
 use kintsu_wire::message::{Attributes, Change, Check, Ending, ObjectInfo, Step};
 use s3s::dto::*;
@@ -14,7 +16,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use crate::body::{Claims, Digests, Intake, Watch};
 use crate::bucket::{Bucket, Versioning};
 use crate::entry::{self, Entry};
-use crate::error::{because, of};
+use crate::error::{because, invalid, of};
 use crate::gateway::{self, Gateway};
 use crate::memory::Held;
 use crate::{lifecycle, lock, names, tags};
@@ -61,6 +63,20 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
+    /// Those in the headers of a copy, which the library leaves there.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there is no entity tag.
+    pub(crate) fn of_copy(headers: &HeaderMap) -> S3Result<Self> {
+        let read = |name: HeaderName| {
+            let condition =
+                headers.get(&name).map(|value| ETagCondition::parse_http_header(value.as_bytes()));
+            let wrong = |error| invalid(name.as_str(), "an entity tag or *", error);
+            condition.transpose().map_err(wrong)
+        };
+        Ok(Self { if_match: read(IF_MATCH)?, if_none_match: read(IF_NONE_MATCH)? })
+    }
+
     fn is_empty(&self) -> bool {
         self.if_match.is_none() && self.if_none_match.is_none()
     }
@@ -410,7 +426,7 @@ impl Gateway {
 }
 
 /// The algorithm of a checksum that is wanted, or that is announced to come behind the bytes.
-pub(crate) fn algorithm(wanted: Option<ChecksumAlgorithm>, headers: &http::HeaderMap) -> Option<String> {
+pub(crate) fn algorithm(wanted: Option<ChecksumAlgorithm>, headers: &HeaderMap) -> Option<String> {
     let announced = || {
         let trailer = headers.get("x-amz-trailer")?.to_str().ok()?;
         let name = trailer.split(',').find_map(|name| name.trim().strip_prefix("x-amz-checksum-"))?;
@@ -428,11 +444,9 @@ pub(crate) fn refuse_encryption(kind: Option<&ServerSideEncryption>, customer: O
         [ServerSideEncryption::AES256, ServerSideEncryption::AWS_KMS, ServerSideEncryption::AWS_KMS_DSSE];
     match (kind.map(ServerSideEncryption::as_str), customer) {
         (None, None) => Ok(()),
-        (Some(_), Some(_)) => {
-            Err(crate::error::invalid("x-amz-server-side-encryption", "one kind of encryption", "two"))
-        }
+        (Some(_), Some(_)) => Err(invalid("x-amz-server-side-encryption", "one kind of encryption", "two")),
         (Some(other), None) if !known.contains(&other) => {
-            Err(crate::error::invalid("x-amz-server-side-encryption", &known.join(", "), other))
+            Err(invalid("x-amz-server-side-encryption", &known.join(", "), other))
         }
         _ => Err(because(S3ErrorCode::NotImplemented, "encryption by the server; encrypt before the upload")),
     }
@@ -484,7 +498,7 @@ pub(crate) fn facts(
     if let Some(expires) = headers.expires {
         let mut text = Vec::new();
         let written = expires.format(TimestampFormat::HttpDate, &mut text);
-        written.map_err(|e| crate::error::invalid("Expires", "a date", e))?;
+        written.map_err(|e| invalid("Expires", "a date", e))?;
         note(entry::EXPIRES, String::from_utf8(text).ok());
     }
     Ok(facts)

@@ -65,6 +65,25 @@ async fn objects_versions_and_uploads_end_by_rules() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_cannot_be_written_is_not_told() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let rule = |prefix: &str, days: i32| {
+        format!(
+            "<Rule><Status>Enabled</Status><Prefix>{prefix}</Prefix><Expiration><Days>{days}</Days></Expiration></Rule>"
+        )
+    };
+    site.put("/bucket?lifecycle", &rules(&(rule("k", i32::MAX) + &rule("k/soon", 1)))).await.ok();
+    for (key, told) in [("k", false), ("k/soon", true)] {
+        let target = format!("/bucket/{key}");
+        for method in ["PUT", "GET", "HEAD"] {
+            let answer = site.call(method, &target, b"").await.ok();
+            assert_eq!(answer.header("x-amz-expiration").is_some(), told, "{method} {key}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn older_versions_end_and_then_their_marker() {
     let site = Site::with(|mut config| {
         config.day = Duration::from_secs(1);
@@ -144,6 +163,29 @@ async fn a_locked_version_is_not_removed() {
     site.call_as(ALICE, "DELETE", &target, &bypass, b"").await.is_error(403, "AccessDenied");
     site.put("/plain", b"").await.ok();
     site.call_as(ALICE, "PUT", "/plain/k", &lock, b"").await.is_error(400, "InvalidRequest");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_not_shortened_by_a_time_zone() {
+    let site = Site::start().await;
+    site.call_as(ALICE, "PUT", "/vault", &[("x-amz-bucket-object-lock-enabled", "true")], b"").await.ok();
+    let until = "2090-01-02T00:00:00Z";
+    let lock = [("x-amz-object-lock-mode", "COMPLIANCE"), ("x-amz-object-lock-retain-until-date", until)];
+    site.call_as(ALICE, "PUT", "/vault/k", &lock, b"kept").await.ok();
+    let retain = async |until: &str| {
+        let body = format!(
+            "<Retention><Mode>COMPLIANCE</Mode><RetainUntilDate>{until}</RetainUntilDate></Retention>"
+        );
+        site.put("/vault/k?retention", body.as_bytes()).await
+    };
+    let kept = async || site.get("/vault/k?retention").await.ok().elements("RetainUntilDate").remove(0);
+    // The same moment stays the same, and no other one is earlier.
+    retain("2090-01-01T00:01:00-23:59").await.ok();
+    assert_eq!(kept().await, "2090-01-02T00:00:00.000Z");
+    retain("2090-01-02T01:00:00+01:01").await.is_error(403, "AccessDenied");
+    let lock = [lock[0], ("x-amz-object-lock-retain-until-date", "2090-01-01T00:00:00-08:00")];
+    site.call_as(ALICE, "PUT", "/vault/k", &lock, b"kept").await.ok();
+    assert_eq!(kept().await, "2090-01-01T08:00:00.000Z");
 }
 
 #[tokio::test(flavor = "multi_thread")]

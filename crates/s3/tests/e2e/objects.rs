@@ -234,6 +234,35 @@ async fn copies_have_the_bytes_and_what_is_known_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_made_if_its_target_and_its_source_are_what_it_says() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    site.put("/bucket/from", b"new").await.ok();
+    let old = site.put("/bucket/to", b"old").await.ok().header("etag").unwrap().to_owned();
+    let copy = async |target: &str, header: (&str, &str)| {
+        let headers = [("x-amz-copy-source", "/bucket/from"), header];
+        site.call_as(ALICE, "PUT", target, &headers, b"").await
+    };
+    for header in [("if-none-match", "*"), ("if-none-match", old.as_str()), ("if-match", "\"other\"")] {
+        copy("/bucket/to", header).await.is_error(412, "PreconditionFailed");
+    }
+    copy("/bucket/none", ("if-match", "*")).await.is_error(404, "NoSuchKey");
+    copy("/bucket/to", ("if-match", "\"")).await.is_error(400, "InvalidArgument");
+    let owner = "x-amz-source-expected-bucket-owner";
+    copy("/bucket/to", (owner, "bob")).await.is_error(403, "AccessDenied");
+    let begun = site.call("POST", "/bucket/parts?uploads", b"").await.ok();
+    let part = format!("/bucket/parts?partNumber=1&uploadId={}", begun.elements("UploadId")[0]);
+    copy(&part, (owner, "bob")).await.is_error(403, "AccessDenied");
+    assert_eq!(site.get("/bucket/to").await.ok().text(), "old");
+    copy(&part, (owner, "alice")).await.ok();
+    copy("/bucket/to", ("if-match", &old)).await.ok();
+    copy("/bucket/other", ("if-none-match", "*")).await.ok();
+    for target in ["/bucket/to", "/bucket/other"] {
+        assert_eq!(site.get(target).await.ok().text(), "new");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_storage_class_or_a_tag_of_the_bucket_chooses_the_code() {
     let classes = [("STANDARD_IA".to_owned(), "rs:n=5,k=3".to_owned())].into();
     let site = Site::with(|config| Config { classes, ..config }).await;

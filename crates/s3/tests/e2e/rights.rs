@@ -1,7 +1,9 @@
 //! Who may do what.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use crate::browsers::form;
-use crate::site::{ALICE, BOB, READER, Site, WRITER, Who};
+use crate::site::{ALICE, BOB, LOGS, READER, Site, WRITER, Who};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_is_its_owners_until_a_policy_says_more() {
@@ -95,6 +97,39 @@ async fn a_list_of_grants_gives_what_it_says_and_a_block_takes_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_without_create_has_no_more_than_its_rights_in_buckets_of_its_own_user() {
+    let site = Site::start().await;
+    for bucket in ["/alices", "/logs-a"] {
+        site.put(bucket, b"").await.ok();
+        site.put(&format!("{bucket}/k"), b"secret").await.ok();
+    }
+    site.call_as(BOB, "PUT", "/bobs", &[("x-amz-acl", "public-read-write")], b"").await.ok();
+    site.put("/bobs/of-alice", b"secret").await.ok();
+    let call = async |method: &str, target: &str| site.call_as(LOGS, method, target, &[], b"").await;
+    for (method, target) in [
+        ("GET", "/alices/k"),
+        ("GET", "/alices/none"),
+        ("PUT", "/alices/k"),
+        ("DELETE", "/alices/k"),
+        ("GET", "/alices"),
+        ("GET", "/alices?acl"),
+        ("GET", "/alices/k?acl"),
+        ("DELETE", "/logs-a/k"),
+        ("GET", "/bobs/of-alice"),
+    ] {
+        let answer = call(method, target).await;
+        assert_eq!(answer.status, 403, "{method} {target}: {}", answer.text());
+    }
+    assert_eq!(call("GET", "/logs-a/k").await.ok().text(), "secret");
+    assert_eq!(site.get("/alices/k").await.ok().text(), "secret");
+    // What somebody else has given this user is for all its keys, and what is for everybody too.
+    site.call_as(BOB, "PUT", "/bobs/given", &[("x-amz-grant-read", "id=alice")], b"given").await.ok();
+    assert_eq!(call("GET", "/bobs/given").await.ok().text(), "given");
+    site.call_as(ALICE, "PUT", "/alices/open", &[("x-amz-acl", "public-read")], b"open").await.ok();
+    assert_eq!(call("GET", "/alices/open").await.ok().text(), "open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_may_list_reads_no_private_version_however_it_is_spelled() {
     let site = Site::start().await;
     site.call_as(ALICE, "PUT", "/spelled", &[("x-amz-acl", "public-read")], b"").await.ok();
@@ -121,6 +156,41 @@ async fn who_may_list_reads_no_private_version_however_it_is_spelled() {
     }
     call("GET", "/spelled/k?versionId=77").await.is_error(404, "NoSuchVersion");
     call("GET", "/spelled/k?versionId=%zz").await.is_error(400, "InvalidArgument");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_object_that_takes_the_place_of_a_public_one_is_not_read() {
+    let site = Site::start().await;
+    site.put("/turns", b"").await.ok();
+    site.call_as(BOB, "PUT", "/bobs", &[], b"").await.ok();
+    let public = [("x-amz-acl", "public-read")];
+    let open = site.call_as(ALICE, "PUT", "/turns/k", &public, b"open").await.ok();
+    let (open, over) = (open.header("etag").unwrap().to_owned(), AtomicBool::new(false));
+    let writer = async {
+        for _ in 0..150 {
+            site.put("/turns/k", b"secret").await.ok();
+            site.call_as(ALICE, "PUT", "/turns/k", &public, b"open").await.ok();
+        }
+        over.store(true, Relaxed);
+    };
+    let source = [("x-amz-copy-source", "/turns/k")];
+    let reader = async |method: &str, target: &str, who: Who, headers: &[(&str, &str)]| {
+        while !over.load(Relaxed) {
+            let answer = site.call_as(who, method, target, headers, b"").await;
+            let tag = match (answer.status, method) {
+                (200, "PUT") => answer.elements("ETag").remove(0).replace("&quot;", "\""),
+                (200, _) => answer.header("etag").unwrap().to_owned(),
+                _ => continue,
+            };
+            assert_eq!(tag, open, "{method}: {answer:?}");
+        }
+    };
+    let reads = (0..4).map(|_| reader("GET", "/turns/k", Who::Nobody, &[]));
+    let reads = futures::future::join_all(reads);
+    let heads = reader("HEAD", "/turns/k", Who::Nobody, &[]);
+    let copies = reader("PUT", "/bobs/k", BOB, &source);
+    tokio::join!(writer, reads, heads, copies);
+    assert_eq!(site.call_as(Who::Nobody, "GET", "/turns/k", &[], b"").await.ok().text(), "open");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,6 +254,87 @@ async fn a_denial_by_condition_is_passed_by_neither_with_a_form_nor_a_document_n
     site.call_as(BOB, "PUT", "/denies/b", &copy, b"").await.is_error(403, "AccessDenied");
     copy.push(("x-amz-tagging-directive", "REPLACE"));
     site.call_as(BOB, "PUT", "/denies/b", &copy, b"").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_is_judged_by_its_key_whatever_version_it_names() {
+    let site = Site::start().await;
+    site.put("/named", b"").await.ok();
+    site.call_as(ALICE, "PUT", "/named/tagged", &[("x-amz-tagging", "level=secret")], b"x").await.ok();
+    let policy = r#"{"Statement": [
+        {"Effect": "Allow", "Principal": {"AWS": "bob"}, "Action": "s3:PutObject*", "Resource": "*"},
+        {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObjectAcl", "Resource": "*"},
+        {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "*",
+         "Condition": {"StringEquals": {"s3:ExistingObjectTag/level": "secret"}}}]}"#;
+    site.put("/named?policy", policy.as_bytes()).await.ok();
+    let put =
+        async |target: &str, headers: &[(&str, &str)]| site.call_as(BOB, "PUT", target, headers, b"y").await;
+    for version in ["", "?versionId=null", "?versionId=77"] {
+        put(&format!("/named/k{version}"), &[]).await.ok();
+        let public = [("x-amz-acl", "public-read")];
+        put(&format!("/named/k{version}"), &public).await.is_error(403, "AccessDenied");
+        put(&format!("/named/tagged{version}"), &[]).await.is_error(403, "AccessDenied");
+    }
+    assert_eq!(site.get("/named/tagged").await.ok().text(), "x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_see_the_version_that_is_copied_or_deleted() {
+    let site = Site::start().await;
+    site.put("/from", b"").await.ok();
+    site.call_as(BOB, "PUT", "/bobs", &[], b"").await.ok();
+    let keep = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    site.put("/from?versioning", keep).await.ok();
+    let mut versions = Vec::new();
+    for bytes in [b"closed", b"open  "] {
+        let put = site.put("/from/k", bytes).await.ok();
+        versions.push(put.header("x-amz-version-id").unwrap().to_owned());
+    }
+    let [closed, open] = [versions.remove(0), versions.remove(0)];
+    let policy = format!(
+        r#"{{"Statement": [
+        {{"Effect": "Allow", "Principal": {{"AWS": "bob"}}, "Action": ["s3:GetObject*", "s3:DeleteObject*"], "Resource": "*"}},
+        {{"Effect": "Deny", "Principal": {{"AWS": "bob"}}, "Action": "s3:*", "Resource": "*",
+          "Condition": {{"StringEquals": {{"s3:VersionId": "{closed}"}}}}}}]}}"#
+    );
+    site.put("/from?policy", policy.as_bytes()).await.ok();
+    let copy = async |version: &str, query: &str| {
+        let source = format!("/from/k?versionId={version}");
+        let target = format!("/bobs/k{query}");
+        site.call_as(BOB, "PUT", &target, &[("x-amz-copy-source", &source)], b"").await
+    };
+    copy(&closed, "").await.is_error(403, "AccessDenied");
+    copy(&closed, &format!("?versionId={open}")).await.is_error(403, "AccessDenied");
+    copy(&open, "").await.ok();
+    let object = |version: &str| format!("<Object><Key>k</Key><VersionId>{version}</VersionId></Object>");
+    let delete = format!("<Delete>{}{}</Delete>", object(&closed), object(&open));
+    let deleted = site.call_as(BOB, "POST", "/from?delete", &[], delete.as_bytes()).await.ok();
+    assert_eq!(deleted.elements("Code"), ["AccessDenied"], "{}", deleted.text());
+    assert_eq!(site.get("/from?versions").await.ok().elements("VersionId"), [closed]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_key_of_a_list_to_delete_is_judged_when_it_passes_by_a_lock() {
+    let site = Site::start().await;
+    site.call_as(ALICE, "PUT", "/vault", &[("x-amz-bucket-object-lock-enabled", "true")], b"").await.ok();
+    let until = "2099-01-01T00:00:00Z";
+    let lock = [("x-amz-object-lock-mode", "GOVERNANCE"), ("x-amz-object-lock-retain-until-date", until)];
+    let (mut delete, mut kept) = (String::new(), String::new());
+    for key in ["free", "kept"] {
+        let put = site.call_as(ALICE, "PUT", &format!("/vault/{key}"), &lock, b"x").await.ok();
+        kept = put.header("x-amz-version-id").unwrap().to_owned();
+        delete += &format!("<Object><Key>{key}</Key><VersionId>{kept}</VersionId></Object>");
+    }
+    let delete = format!("<Delete>{delete}</Delete>");
+    let policy = r#"{"Statement": [
+        {"Effect": "Allow", "Principal": {"AWS": "bob"}, "Action": "s3:DeleteObject*", "Resource": "*"},
+        {"Effect": "Allow", "Principal": {"AWS": "bob"}, "Action": "s3:BypassGovernanceRetention",
+         "Resource": ["arn:aws:s3:::vault", "arn:aws:s3:::vault/free"]}]}"#;
+    site.put("/vault?policy", policy.as_bytes()).await.ok();
+    let bypass = [("x-amz-bypass-governance-retention", "true")];
+    let deleted = site.call_as(BOB, "POST", "/vault?delete", &bypass, delete.as_bytes()).await.ok();
+    assert_eq!(deleted.elements("Code"), ["AccessDenied"], "{}", deleted.text());
+    assert_eq!(site.get("/vault?versions").await.ok().elements("VersionId"), [kept]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::limits::heard;
-use crate::site::{ALICE, Answer, Site, Who, answer, presigned, request};
+use crate::site::{ALICE, Answer, Site, Who, answer, presigned, presigned_v2, request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -60,6 +60,35 @@ async fn a_presigned_url_is_good_for_what_it_says_and_until_then() {
     let expired = call("GET", &minute_from(90)).await;
     expired.is_error(403, "AccessDenied");
     assert!(expired.text().contains("expired"), "{}", expired.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_of_version_2_is_good_for_no_other_operation_and_not_for_ever() {
+    let site = Site::start().await;
+    site.call_as(ALICE, "PUT", "/links", &[("x-amz-bucket-object-lock-enabled", "true")], b"").await.ok();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let alice = ("ALICE", "alice-alice-alice");
+    let call = async |method: &str, target: &str, body: &[u8]| {
+        site.call_as(Who::Nobody, method, target, &[], body).await
+    };
+    let put = presigned_v2(alice, "PUT", "/links/k", now + 60);
+    call("PUT", &put, b"text").await.ok();
+    let get = presigned_v2(alice, "GET", "/links", now + 60);
+    assert_eq!(call("GET", &format!("{get}&prefix=k&list-type=2"), b"").await.ok().elements("Key"), ["k"]);
+    let acl = b"<AccessControlPolicy><AccessControlList/></AccessControlPolicy>";
+    let until = "<RetainUntilDate>2099-01-01T00:00:00Z</RetainUntilDate>";
+    let retention = format!("<Retention><Mode>COMPLIANCE</Mode>{until}</Retention>");
+    call("PUT", &format!("{put}&acl&acl"), acl).await.is_error(403, "AccessDenied");
+    call("PUT", &format!("{put}&retention"), retention.as_bytes()).await.is_error(403, "AccessDenied");
+    let as_v4 = "&X-Amz-Signature=0&X-Amz-SignedHeaders=host&X-Amz-Expires=60";
+    call("PUT", &format!("{put}&retention{as_v4}"), retention.as_bytes()).await.is_error(403, "AccessDenied");
+    call("GET", &format!("{get}&policy&policy"), b"").await.is_error(403, "AccessDenied");
+    // It is signed, and so it is the other operation.
+    let tagging = presigned_v2(alice, "GET", "/links/k?tagging", now + 60);
+    call("GET", &tagging, b"").await.ok();
+    site.get("/links/k?retention").await.is_error(404, "NoSuchObjectLockConfiguration");
+    let for_ever = presigned_v2(alice, "GET", "/links/k", now + 8 * 24 * 3600);
+    call("GET", &for_ever, b"").await.is_error(400, "AuthorizationQueryParametersError");
 }
 
 /// A request without a body, of which `change` changes the signed head.

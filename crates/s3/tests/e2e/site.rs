@@ -11,11 +11,12 @@ use hmac::{Hmac, Mac};
 use kintsu_client::Client;
 use kintsu_cluster::{Cluster, Options};
 use kintsu_s3::{Config, Keys, Limits, Listen, Server};
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The keys of two users who may make buckets, and of two who may not.
+/// The keys of two users who may make buckets, and of two who may not; and one with which the first user may only read some.
 const KEYS: &str = r#"
     [[key]]
     access = "ALICE"
@@ -37,6 +38,12 @@ const KEYS: &str = r#"
     secret = "writer-writer-writer"
     [key.buckets]
     "shared-*" = ["write"]
+    [[key]]
+    access = "LOGS"
+    secret = "logs-logs-logs-logs"
+    user = "alice"
+    [key.buckets]
+    "logs-*" = ["read"]
 "#;
 
 /// A running cluster with a gateway.
@@ -95,6 +102,7 @@ pub const ALICE: Who = Who::Key("ALICE", "alice-alice-alice");
 pub const BOB: Who = Who::Key("BOB", "bob-bob-bob-bob-bob");
 pub const READER: Who = Who::Key("READER", "reader-reader-reader");
 pub const WRITER: Who = Who::Key("WRITER", "writer-writer-writer");
+pub const LOGS: Who = Who::Key("LOGS", "logs-logs-logs-logs");
 
 impl Site {
     pub async fn start() -> Self {
@@ -213,6 +221,28 @@ pub fn presigned(
     );
     let canonical = format!("{method}\n{path}\n{query}\nhost:{addr}\n\nhost\nUNSIGNED-PAYLOAD");
     format!("{path}?{query}&X-Amz-Signature={}", signature(secret, &date, &canonical))
+}
+
+/// The same by Signature Version 2, until a moment in seconds since 1970.
+pub fn presigned_v2((access, secret): (&str, &str), method: &str, target: &str, until: u64) -> String {
+    let mut mac = <Hmac<Sha1> as Mac>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(format!("{method}\n\n\n{until}\n{target}").as_bytes());
+    let signature = base64(&mac.finalize().into_bytes());
+    let signature = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    let and = if target.contains('?') { '&' } else { '?' };
+    format!("{target}{and}AWSAccessKeyId={access}&Expires={until}&Signature={signature}")
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = |group: &[u8]| {
+        let bits = (0..3).fold(0, |bits, i| bits << 8 | u32::from(*group.get(i).unwrap_or(&0)));
+        let digit = |i: usize| {
+            if i > group.len() { '=' } else { DIGITS[(bits >> (18 - 6 * i)) as usize & 63].into() }
+        };
+        (0..4).map(digit).collect::<String>()
+    };
+    bytes.chunks(3).map(digits).collect()
 }
 
 /// Where the key of a day is good.
