@@ -199,7 +199,7 @@ pub struct Bad {
     /// What is wrong. If it is neither damage nor `NotFound`, it says nothing about the block.
     pub error: StoreError,
     /// Why a damaged block could not be set aside, if so.
-    pub stays: Option<StoreError>,
+    pub stays: Option<Box<StoreError>>,
 }
 
 impl From<StoreError> for Bad {

@@ -155,6 +155,7 @@ fn absent_blocks_are_not_found(store: &dyn BlockStore) {
     let id = block(1, 2);
     refused!(store.open(id, Generation(0)), NotFound);
     refused!(store.verify(id), NotFound);
+    refused!(store.check(id, 0).map_err(|bad| bad.error), NotFound);
     refused!(store.look(id), NotFound);
     refused!(store.set_aside(id, Reason::Rotten, 0), NotFound);
     refused!(store.take_back("s1.b2.g0.rotten.0.0"), Invalid);
@@ -175,6 +176,7 @@ fn blocks_come_back_as_written(store: &dyn BlockStore, unit: usize) {
         let digest = Digest::in_units(&data, unit);
         assert_eq!(meta, BlockMeta { id, generation, len: len as u64, unit_bytes: unit as u32, digest });
         assert_eq!(store.verify(id).unwrap(), meta);
+        assert_eq!(store.check(id, 0).unwrap(), meta);
         let mut reader = store.open(id, generation).unwrap();
         assert_eq!(*reader.meta(), meta);
         reads_are_right(&mut *reader, &data);

@@ -373,7 +373,7 @@ pub struct SimFile {
 
 impl Disk for SimDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let mut medium = self.operation()?;
+        let medium = self.operation()?;
         let file = medium.file(path)?;
         Ok(Box::new(SimFile { disk: self.clone(), file }))
     }
@@ -436,7 +436,7 @@ impl Disk for SimDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
-        let mut medium = self.operation()?;
+        let medium = self.operation()?;
         Ok(inside(&medium.names, dir)
             .filter_map(|(path, node)| {
                 let name = path.file_name()?.to_str()?.to_owned();
@@ -461,7 +461,7 @@ impl Disk for SimDisk {
     }
 
     fn space(&self, _path: &Path) -> io::Result<(u64, u64)> {
-        let mut medium = self.operation()?;
+        let medium = self.operation()?;
         let capacity = medium.capacity.unwrap_or(1 << 30);
         Ok((capacity, capacity.saturating_sub(medium.used())))
     }
@@ -521,12 +521,12 @@ impl SimFile {
 
 impl DiskFile for SimFile {
     fn len(&self) -> io::Result<u64> {
-        let mut medium = self.disk.operation()?;
+        let medium = self.disk.operation()?;
         Ok(medium.files[self.file].bytes.len() as u64)
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut medium = self.disk.operation()?;
+        let medium = self.disk.operation()?;
         if medium.unreadable.contains(&self.file) {
             return Err(rustix::io::Errno::IO.into());
         }

@@ -322,7 +322,7 @@ impl BlockStore for FileStore {
                 Ok(Some(_)) => return Err(Bad { error, stays: None }),
                 // Another one is there, or none.
                 Ok(None) => {}
-                Err(stays) => return Err(Bad { error, stays: Some(stays) }),
+                Err(stays) => return Err(Bad { error, stays: Some(Box::new(stays)) }),
             }
         }
     }
@@ -339,7 +339,7 @@ impl BlockStore for FileStore {
         let name = quarantine::parse(name)?;
         let id = name.id;
         if let Err(Bad { stays: Some(error), .. }) = self.check(id, self.shared.disk.now_unix()) {
-            return Err(error);
+            return Err(*error);
         }
         self.shared.take_back(name)
     }

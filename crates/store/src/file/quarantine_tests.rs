@@ -76,13 +76,13 @@ fn a_block_whose_setting_aside_failed_is_durably_gone_when_its_deletion_finds_no
 
 #[test]
 fn usage_is_told_while_the_disk_works_on_something_else() {
-    type Work = fn(&FileStore);
+    type Work = fn(&FileStore) -> Result<(), StoreError>;
     let works: [Work; 5] = [
-        |store| drop(store.set_aside(block(1, 1), Reason::Unknown, 5).unwrap()),
-        |store| drop(store.delete(block(1, 1), Some(G)).unwrap()),
-        |store| put(store, block(1, 2), Generation(2), 5000).map(drop).unwrap(),
-        |store| drop(store.aside().unwrap()),
-        |store| drop(store.wipe().unwrap()),
+        |store| store.set_aside(block(1, 1), Reason::Unknown, 5).map(drop),
+        |store| store.delete(block(1, 1), Some(G)).map(drop),
+        |store| put(store, block(1, 2), Generation(2), 5000).map(drop),
+        |store| store.aside().map(drop),
+        |store| store.wipe().map(drop),
     ];
     let begun = || {
         let (disk, store) = simulated();
@@ -94,7 +94,7 @@ fn usage_is_told_while_the_disk_works_on_something_else() {
     };
     for (which, work) in works.into_iter().enumerate() {
         let (disk, store) = begun();
-        work(&store);
+        work(&store).unwrap();
         for at in 1..=disk.operations() {
             let (disk, store) = begun();
             let (say, said) = mpsc::channel();
@@ -104,7 +104,7 @@ fn usage_is_told_while_the_disk_works_on_something_else() {
                 std::thread::spawn(move || tell.send(other.usage().is_ok()));
                 let _ = say.send(told.recv_timeout(Duration::from_secs(20)));
             });
-            work(&store);
+            work(&store).unwrap();
             assert_eq!(said.recv().unwrap(), Ok(true), "work {which}, operation {at}");
         }
     }
@@ -128,7 +128,7 @@ fn what_comes_to_the_place_of_a_rotten_block_while_it_is_checked_stays_there() {
         let (disk, store) = begun();
         let other = store.clone();
         // A repair in its place.
-        disk.before(at, move || drop(put(&*other, id, G, 5000).unwrap()));
+        disk.before(at, move || put(&*other, id, G, 5000).map(drop).unwrap());
         let _ = store.check(id, 5);
         store.verify(id).unwrap_or_else(|error| panic!("operation {at}: {error}"));
         assert_eq!(names(&store), Vec::<String>::new(), "operation {at}");

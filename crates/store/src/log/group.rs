@@ -21,9 +21,9 @@ impl AppendLog {
     }
 
     /// Returns when these records, the last of which has this number, are durable or have failed.
-    pub(super) fn wait(
-        &self,
-        mut state: MutexGuard<'_, State>,
+    pub(super) fn wait<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
         (last, outcome): (u64, Outcome),
     ) -> Result<u64, StoreError> {
         loop {

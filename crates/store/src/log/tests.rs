@@ -328,7 +328,7 @@ fn nobody_waits_for_the_disk_while_files_are_deleted() {
         let (disk, log) = begun();
         let (say, said) = std::sync::mpsc::channel();
         let other = log.clone();
-        disk.before(at, move || drop(say.send(other.state.try_lock().is_ok())));
+        disk.before(at, move || say.send(other.state.try_lock().is_ok()).unwrap());
         release(&log);
         assert_eq!(said.try_recv(), Ok(true), "operation {at}");
     }
