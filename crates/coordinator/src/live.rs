@@ -85,9 +85,7 @@ impl Live {
 
     /// The stripe of an object as it is recorded.
     pub fn stripe(&self, name: &str) -> (StripeId, StripeRecord) {
-        let snapshot = self.cluster.meta.snapshot().unwrap();
-        let id = snapshot.object(name).unwrap().ids(0, 1)[0].1;
-        (id, snapshot.stripe(id).unwrap().unwrap())
+        crate::handlers::tests::stripe(&self.cluster, name)
     }
 
     /// Reads an object and compares its content.

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::driver::{jobs, tick_once};
     use crate::handlers::command_node;
-    use crate::handlers::tests::{cluster, enlist, put, registration, silence, until};
+    use crate::handlers::tests::{cluster, enlist, landing, put, registration, silence, stripe, until};
     use crate::live::Live;
     use kintsu_wire::message::{BlockPage, HeldBlock, JobEvent, NodeAction, NodeCommand, Register};
     use tokio::sync::mpsc;
@@ -322,13 +322,7 @@ mod tests {
             }
         }
         assert!(!recorded(&live.cluster, to) && !live.file(to, stripe, 0).exists());
-        let landing = crate::meta::Landing {
-            index,
-            from: block.node,
-            to,
-            generation: block.generation,
-            digest: block.digest.unwrap(),
-        };
+        let landing = landing(&record, index, to);
         let check = || writing.check();
         let error = live.cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
         assert!(error.to_string().contains("wiped, replaced or forgotten meanwhile"), "{error}");
@@ -340,25 +334,15 @@ mod tests {
     async fn a_wipe_counts_a_block_that_is_just_getting_its_home_there() {
         let (_dir, cluster) = cluster(5, 5).await;
         put(&cluster, "a", 16).await;
-        let (stripe, record) = {
-            let snapshot = cluster.meta.snapshot().unwrap();
-            let id = snapshot.object("a").unwrap().ids(0, 1)[0].1;
-            (id, snapshot.stripe(id).unwrap().unwrap())
-        };
+        let (stripe, record) = stripe(&cluster, "a");
         let homes: Vec<NodeId> = record.made().map(|(_, block)| block.node).collect();
         let node = (0..5).map(NodeId).find(|node| !homes.contains(node)).unwrap();
         // The stripe needs both of the blocks that are left, and one of them has just been moved.
         silence(&cluster, &[homes[2].0, homes[3].0]);
-        let (index, block) = (kintsu_dag::BlockIndex(0), record.blocks[0].unwrap());
+        let index = kintsu_dag::BlockIndex(0);
         let place = (node, kintsu_dag::BlockId { stripe, index });
         let writing = cluster.claim(vec![place]).await.unwrap().unwrap();
-        let landing = crate::meta::Landing {
-            index,
-            from: block.node,
-            to: node,
-            generation: block.generation,
-            digest: block.digest.unwrap(),
-        };
+        let landing = landing(&record, index, node);
         let (checked, (go_on, ordered)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
         let meta = cluster.meta.clone();
         let landed = tokio::task::spawn_blocking(move || {

@@ -40,9 +40,10 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
 mod tests {
     use super::*;
     use crate::error::CoordinatorError;
-    use crate::handlers::tests::{cluster, enlist, page, put, registration, silence, volume};
+    use crate::handlers::tests::{
+        cluster, enlist, landing, page, put, registration, silence, stripe, volume,
+    };
     use crate::handlers::{register, report_blocks};
-    use crate::meta::Landing;
     use kintsu_dag::{BlockId, BlockIndex, NodeId};
 
     #[tokio::test]
@@ -64,24 +65,14 @@ mod tests {
     async fn what_was_written_to_a_node_before_it_was_forgotten_gets_no_home_there() {
         let (_dir, cluster) = cluster(5, 5).await;
         put(&cluster, "a", 16).await;
-        let (stripe, record) = {
-            let snapshot = cluster.meta.snapshot().unwrap();
-            let id = snapshot.object("a").unwrap().ids(0, 1)[0].1;
-            (id, snapshot.stripe(id).unwrap().unwrap())
-        };
+        let (stripe, record) = stripe(&cluster, "a");
         let tallies = cluster.meta.snapshot().unwrap().tallies().unwrap();
         let empty = (0..5).map(NodeId).find(|node| tallies.get(node).is_none_or(|t| t.0 == 0)).unwrap();
-        let (index, block) = (BlockIndex(0), record.blocks[0].unwrap());
+        let index = BlockIndex(0);
         let writing = cluster.claim(vec![(empty, BlockId { stripe, index })]).await.unwrap().unwrap();
         silence(&cluster, &[empty.0]);
         handle(&cluster, NodeRef { node: empty }).await.unwrap();
-        let landing = Landing {
-            index,
-            from: block.node,
-            to: empty,
-            generation: block.generation,
-            digest: block.digest.unwrap(),
-        };
+        let landing = landing(&record, index, empty);
         let check = || writing.check();
         let error = cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
         assert!(error.to_string().contains("forgotten meanwhile"), "{error}");

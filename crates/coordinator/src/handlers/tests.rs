@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kintsu_dag::{BlockIndex, NodeId, RackId};
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_wire::message::{
     BeginPut, BlockPage, CommitPut, CommitReply, CreateVolume, DiskUsage, Durability, Encoding, HeldBlock,
     ObjectInfo, PutTicket, Register, StripeOfVolume, WrittenStripe,
@@ -14,8 +14,8 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::driver::holders;
 use crate::error::Result;
-use crate::meta::StripeLogs;
 use crate::meta::volumes::{Relogged, stripe_name};
+use crate::meta::{Landing, StripeLogs, StripeRecord};
 
 /// A registration of a node on whose addresses nobody listens.
 pub(crate) fn registration(node: u32, rack: u32) -> Register {
@@ -113,6 +113,20 @@ pub(crate) fn written(ticket: &PutTicket, encoding: Encoding, k: usize) -> Vec<W
         digests: s.homes.iter().enumerate().map(digest).collect(),
     };
     ticket.stripes.iter().map(one).collect()
+}
+
+/// The first stripe of an object as it is recorded.
+pub(crate) fn stripe(cluster: &Cluster, name: &str) -> (StripeId, StripeRecord) {
+    let snapshot = cluster.meta.snapshot().unwrap();
+    let id = snapshot.object(name).unwrap().ids(0, 1)[0].1;
+    (id, snapshot.stripe(id).unwrap().unwrap())
+}
+
+/// A block of a stripe, copied from its home to another node.
+pub(crate) fn landing(record: &StripeRecord, index: BlockIndex, to: NodeId) -> Landing {
+    let block = record.block(index).unwrap();
+    let (from, digest) = (block.node, block.digest.unwrap());
+    Landing { index, from, to, generation: block.generation, digest }
 }
 
 /// An object that is visible, though no byte of it exists.
