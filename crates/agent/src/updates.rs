@@ -268,8 +268,8 @@ pub async fn fence(
     let log = log(shared).await?;
     let scope = Scope { volume, stripe };
     let (before, breaks) = (log.fenced(scope), log.breaks());
-    // An older one changes nothing; the caller sees that there is a newer one.
-    refused(move || if before >= epoch { Ok(()) } else { log.fence(scope, epoch) }).await?;
+    // An older one changes nothing; the caller sees that there is a newer one. That one must be durable, though.
+    refused(move || log.fence(scope, epoch.max(before))).await?;
     let (folder, Break { at, lost }) = (shared.identity().folder, breaks);
     let known_since = known.and_then(|known| folder.log_since(known));
     let continues = known_since.is_some_and(|since| (lost..at).contains(&since));

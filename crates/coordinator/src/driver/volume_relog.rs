@@ -16,6 +16,7 @@ use kintsu_wire::message::{
 };
 use kintsu_wire::version::{DELTAS, Spoken};
 use kintsu_wire::{AgentChannel, FolderId};
+use tonic::{Code, Status};
 
 use super::upgrade::check_volumes;
 use super::volumes::{failed, has_log, within};
@@ -128,9 +129,9 @@ struct Change<'a> {
     folders: &'a BTreeMap<NodeId, FolderId>,
     stripe: &'a Stripe,
     landings: BTreeMap<BlockIndex, NodeId>,
-    /// Nodes that were asked to refuse the epochs before: the newest that they knew, and the folders that answered; `None` if they
-    /// did not answer. What the metadata say of a folder may be old: its node may be registering with another one.
-    answers: BTreeMap<NodeId, Option<FencedVolume>>,
+    /// Nodes that were asked to refuse the epochs before: the newest that they knew, and the folders that answered, or why they do
+    /// not. What the metadata say of a folder may be old: its node may be registering with another one.
+    answers: BTreeMap<NodeId, std::result::Result<FencedVolume, Status>>,
 }
 
 impl Change<'_> {
@@ -201,11 +202,16 @@ impl Change<'_> {
     }
 
     fn no_log(&self, block: BlockId, members: &[NodeId]) -> CoordinatorError {
+        let is_full = |node: &NodeId| matches!(self.answers.get(node), Some(Err(why)) if why.code() == Code::ResourceExhausted);
+        if members.iter().all(is_full) {
+            let what = format!("log of {block}{}", self.reasons(members));
+            return CoordinatorError::Io { what, source: std::io::ErrorKind::StorageFull.into() };
+        }
         let names = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         let (answer, silent): (Vec<NodeId>, Vec<NodeId>) =
             members.iter().partition(|node| self.answer(**node).is_some());
         let got = match &answer[..] {
-            [] => "none; start one of them again with its folder".to_owned(),
+            [] => format!("none{}; start one of them again with its folder", self.reasons(&silent)),
             damaged => format!("one from {}, whose log is another or may lack updates", names(damaged)),
         };
         let asked = if silent.is_empty() { members } else { &silent };
@@ -216,6 +222,15 @@ impl Change<'_> {
         }
     }
 
+    /// Why nodes do not answer, in parentheses; nothing if no reason is known.
+    fn reasons<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeId>) -> String {
+        let why = |node: &NodeId| {
+            Some(format!("{node}: {}", kintsu_wire::words(self.answers.get(node)?.as_ref().err()?)))
+        };
+        let reasons: Vec<String> = nodes.into_iter().filter_map(why).collect();
+        if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+    }
+
     /// The home of a block after the landings.
     fn home(&self, block: BlockIndex) -> Option<NodeId> {
         let recorded = self.stripe.record.block(block).filter(|b| !b.lost).map(|b| b.node);
@@ -223,7 +238,7 @@ impl Change<'_> {
     }
 
     fn answer(&self, node: NodeId) -> Option<FencedVolume> {
-        self.answers.get(&node).copied().flatten()
+        self.answers.get(&node)?.as_ref().ok().copied()
     }
 
     fn folder(&self, node: NodeId) -> Option<FolderId> {
@@ -245,7 +260,7 @@ impl Change<'_> {
             let (mut topology, usable) = self.cluster.nodes();
             for (node, known) in &mut topology.nodes {
                 known.usable = match self.answers.get(node) {
-                    Some(answer) => answer.is_some(),
+                    Some(answer) => answer.is_ok(),
                     None => known.usable && usable.contains(node),
                 };
             }
@@ -261,7 +276,7 @@ impl Change<'_> {
             let nodes = logged.nodes(block).map_err(|(needed, there)| CoordinatorError::Conflict {
                 what: format!("log for {}.{block}", self.stripe.id),
                 expected: format!("{needed} nodes that answer"),
-                got: there.to_string(),
+                got: format!("{there}{}", self.reasons(self.answers.keys())),
             })?;
             let new: BTreeSet<NodeId> =
                 nodes.iter().copied().filter(|node| !self.answers.contains_key(node)).collect();
@@ -292,22 +307,24 @@ impl Change<'_> {
         let ask = nodes.into_iter().map(|node| {
             let down = down.contains(&node);
             let this = &*self;
-            async move { (node, if down { None } else { this.fence_one(node).await }) }
+            async move {
+                (node, if down { Err(Status::unavailable("it is down")) } else { this.fence_one(node).await })
+            }
         });
         let answers = futures::future::join_all(ask).await;
         self.answers.extend(answers);
     }
 
-    async fn fence_one(&self, node: NodeId) -> Option<FencedVolume> {
+    async fn fence_one(&self, node: NodeId) -> std::result::Result<FencedVolume, Status> {
         let (volume, epoch) = (self.volume, self.epoch);
         let known = self.folders.get(&node).copied();
         let request = FenceVolume { volume, stripe: Some(self.stripe.id), epoch, known };
         let fence = async |mut agent: AgentChannel| agent.fence_volume(request).await;
-        let fenced = within(fence(self.cluster.agent(node).ok()?)).await;
+        let fenced = within(fence(self.cluster.agent(node)?)).await;
         if let Err(error) = &fenced {
             tracing::warn!("{}: {node} cannot be fenced at epoch {epoch}: {error}", self.stripe.id);
         }
-        fenced.ok()
+        fenced
     }
 
     /// Gives the log of a block to all nodes that have it not, or have it in another role; where logs are aligned, the others get what of
