@@ -80,7 +80,7 @@ pub use pages::Source;
 pub use patrol::patrol;
 #[cfg(test)]
 pub use planning_tests::may_block;
-pub use quarantine::{purge, welcome};
+pub use quarantine::{purge, restore};
 pub use rebalance::order as order_rebalance;
 pub use rebuild::rebuild;
 pub use repair_jobs::{RepairJobs, hold as hold_repairs, start_repairs};

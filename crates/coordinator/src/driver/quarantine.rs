@@ -12,7 +12,7 @@ use super::commit::{LOOK_BATCH, look};
 use crate::cluster::Cluster;
 use crate::engine::quarantine::{self, Unknown};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Landing, Meta, StripeRecord};
+use crate::meta::{Fence, Landing, Meta, StripeRecord};
 
 /// Most unknown blocks per call.
 const BATCH: usize = 250;
@@ -62,23 +62,32 @@ async fn take_if_missed(cluster: &Arc<Cluster>, node: NodeId, block: AsideBlock)
     if cluster.meta.off(move |meta| meta.snapshot()?.misses(node, &held)).await?.is_none() {
         return Ok(());
     }
-    let taken = cluster.agent(node)?.take_back(TakeBack { name: block.name }).await;
-    welcome(cluster, node, &taken.map_err(unavailable(node))?.into_inner()).await?;
+    restore(cluster, node, block.name).await?;
     Ok(())
 }
 
-/// A complete block is in its place on a node. If the metadata miss it, it is recorded as found there; says whether.
+/// Has a node take a block back out of its quarantine. If the metadata miss it, it is recorded as found there.
 ///
 /// # Errors
-/// The disk fails.
-pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> Result<bool> {
+/// The node does not do so; `Conflict` if it was wiped meanwhile; the disk fails.
+pub async fn restore(cluster: &Arc<Cluster>, node: NodeId, name: String) -> Result<HeldBlock> {
+    let since = cluster.meta.off(move |meta| meta.snapshot()?.fence(node)).await?;
+    let taken = cluster.agent(node)?.take_back(TakeBack { name }).await;
+    let held = taken.map_err(unavailable(node))?.into_inner();
+    welcome(cluster, node, since, &held).await?;
+    Ok(held)
+}
+
+/// A complete block is in its place on a node, which had this fence before it was asked. If the metadata miss the block, it is
+/// recorded as found there; says whether.
+async fn welcome(cluster: &Arc<Cluster>, node: NodeId, since: Fence, held: &HeldBlock) -> Result<bool> {
     let held = held.clone();
     let found = move |meta: &Meta| {
         let Some(home) = meta.snapshot()?.misses(node, &held)? else { return Ok(false) };
         let BlockId { stripe, index } = held.id;
         let landing =
             Landing { index, from: home, to: node, generation: held.generation, digest: held.digest };
-        meta.rehome_any(stripe, &[landing], || Ok(()))?;
+        meta.rehome_any(stripe, &[landing], || meta.snapshot()?.still(node, since))?;
         tracing::info!("{} was missed and is found on {node}", held.id);
         Ok(true)
     };
@@ -98,6 +107,7 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
         still.extend(cluster.meta.off(move |meta| meta.snapshot()?.unknown(node, &batch)).await?);
     }
     let mut there = Vec::new();
+    let since = cluster.meta.off(move |meta| meta.snapshot()?.fence(node)).await?;
     for batch in still.chunks(LOOK_BATCH) {
         // What was garbage when the list was made is unknown now because it was deleted since.
         let found = look(cluster, node, batch.to_vec()).await;
@@ -105,7 +115,7 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
         for (block, found) in batch.iter().zip(found) {
             let Some(held) = found else { continue };
             // Its home may have lost it since the list was made.
-            if !welcome(cluster, node, &held).await? {
+            if !welcome(cluster, node, since, &held).await? {
                 there.push(*block);
             }
         }
@@ -198,6 +208,7 @@ fn unavailable(node: NodeId) -> impl Fn(Status) -> CoordinatorError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::wipe;
     use crate::handlers::tests::cluster;
     use crate::live::Live;
     use crate::meta::LostBlock;
@@ -257,6 +268,29 @@ mod tests {
         let block = now.blocks[0].unwrap();
         assert_eq!((block.node, block.lost), (other, false));
         assert!(live.file(other, stripe, 0).exists());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_seen_on_a_node_before_its_wipe_is_not_found_there_after_it() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let (home, other) = (record.blocks[0].unwrap().node, live.spare(&record));
+        let meta = &live.cluster.meta;
+        let id = BlockId { stripe, index: BlockIndex(0) };
+        meta.mark_lost(&[LostBlock { id, node: home, why: FaultKind::Missing }]).unwrap();
+        live.copy(home, other, stripe, 0);
+        let before = meta.snapshot().unwrap().fence(other).unwrap();
+        let file = BlockRef { id, generation: record.generation };
+        let held = look(&live.cluster, other, vec![file]).await.unwrap().pop().flatten().unwrap();
+        assert!(meta.change_node(other, wipe::ordered).unwrap());
+        meta.wipe(other).unwrap();
+        let found = welcome(&live.cluster, other, before, &held).await;
+        assert!(matches!(found, Err(CoordinatorError::Conflict { .. })), "{found:?}");
+        let block = || meta.snapshot().unwrap().stripe(stripe).unwrap().unwrap().blocks[0].unwrap();
+        assert_eq!((block().node, block().lost), (home, true));
+        let now = meta.snapshot().unwrap().fence(other).unwrap();
+        assert!(welcome(&live.cluster, other, now, &held).await.unwrap());
+        assert_eq!((block().node, block().lost), (other, false));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
