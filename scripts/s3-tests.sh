@@ -102,7 +102,6 @@ else
     run alone gateway 1 s3tests/functional/test_s3.py -k "$alone"
 fi
 # Which Kintsu it was, and when.
-commit=$(git -C "$repository" rev-parse --short HEAD)
-[ -z "$(git -C "$repository" status --porcelain --untracked-files=no)" ] || commit+=", changed"
+commit=$("$program" --version | sed -n 's/.*(\(.*\))$/\1/p')
 "$python" "$repository/scripts/s3-tests-list.py" "$tests" "$result" "$excluded" "$commit" "$(date -u +%F)" > "$result/list.md"
 head -14 "$result/list.md"

@@ -19,7 +19,9 @@ fn main() {
 
 /// The commit of the sources; `None` where they are not in a repository of their own.
 fn commit() -> Option<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.parent()?.canonicalize().ok()?;
+    // Asked at run time: a target folder that two checkouts share keeps the program that was built in one of them.
+    let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
+    let root = package.parent()?.parent()?.canonicalize().ok()?;
     let top = PathBuf::from(git(&root, &["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != root {
         return None;

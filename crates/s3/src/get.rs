@@ -309,19 +309,33 @@ impl Gateway {
         }))
     }
 
+    /// A version of an object whose caller may read what is said about it, and its bucket.
+    ///
+    /// # Errors
+    /// There is none; `AccessDenied`.
+    async fn seen<T>(
+        &self,
+        request: &S3Request<T>,
+        key: &str,
+        version: Option<&str>,
+    ) -> S3Result<(Arc<Bucket>, ObjectInfo)> {
+        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
+        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
+        let judged = request.extensions.get::<Judged>().copied();
+        let (_, info) = self.version(&bucket, key, version).await?;
+        let access = AccessRequest::read(&caller, &bucket, (key, version), context);
+        self.allow_on(access, judged, &info).await?;
+        Ok((bucket, info))
+    }
+
     /// `HeadObject`.
     pub(crate) async fn head_object(
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
-        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
-        let judged = request.extensions.get::<Judged>().copied();
-        let input = request.input;
-        let named = (input.key.as_str(), input.version_id.as_deref());
-        let (_, info) = self.version(&bucket, named.0, named.1).await?;
-        self.allow_on(AccessRequest::read(&caller, &bucket, named, context), judged, &info).await?;
-        let entry = Entry(&info);
+        let (key, version) = (&request.input.key, request.input.version_id.as_deref());
+        let (bucket, info) = self.seen(&request, key, version).await?;
+        let (input, entry) = (request.input, Entry(&info));
         let Granted { wanted: Wanted { range, header, parts }, sums, ends } =
             self.granted(&bucket, entry, &reading!(input))?;
         let retention = entry.retention().unwrap_or_default();
@@ -370,14 +384,9 @@ impl Gateway {
         &self,
         request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-        let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
-        let context = RequestContext::of(&request.headers, &request.uri, &request.extensions);
-        let judged = request.extensions.get::<Judged>().copied();
-        let input = request.input;
-        let named = (input.key.as_str(), input.version_id.as_deref());
-        let (_, info) = self.version(&bucket, named.0, named.1).await?;
-        self.allow_on(AccessRequest::read(&caller, &bucket, named, context), judged, &info).await?;
-        let entry = Entry(&info);
+        let (key, version) = (&request.input.key, request.input.version_id.as_deref());
+        let (_, info) = self.seen(&request, key, version).await?;
+        let (input, entry) = (request.input, Entry(&info));
         // Some clients send one header with all names, others one for each.
         let sent =
             request.headers.get_all("x-amz-object-attributes").iter().filter_map(|names| names.to_str().ok());
