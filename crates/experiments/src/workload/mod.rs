@@ -181,9 +181,10 @@ pub fn workload(name: &str) -> Result<&'static Workload> {
     })
 }
 
-/// The key with this number, of this length or longer; keys of one length sort by number.
+/// The key with this number, of this length or longer without the folders before the workload's name; keys of one length sort by number.
 pub fn key(work: &str, number: u64, key_bytes: u16) -> String {
-    let digits = usize::from(key_bytes).saturating_sub(work.len() + 1);
+    let name = work.rsplit('/').next().unwrap_or(work);
+    let digits = usize::from(key_bytes).saturating_sub(name.len() + 1);
     format!("{work}/{number:0digits$}")
 }
 

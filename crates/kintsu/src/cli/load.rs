@@ -35,7 +35,7 @@ pub struct Load {
     /// The same seed gives the same operations.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Keep the values; a later run finds them.
+    /// Keep the values, below .kintsu-bench/; a later run finds them.
     #[arg(long)]
     pub keep: bool,
 }

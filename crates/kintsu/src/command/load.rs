@@ -15,6 +15,9 @@ use crate::cli::Load;
 use crate::units::human;
 use crate::{output, progress};
 
+/// Where the values are stored: nobody's objects but those of this command have such names, so all of them may be removed.
+const PLACE: &str = ".kintsu-bench/";
+
 /// How often progress is shown.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
@@ -28,6 +31,8 @@ pub async fn run(args: Load, context: &Context) -> anyhow::Result<ExitCode> {
         args.count,
         args.open
     );
+    let works = args.workloads.iter().map(|name| work(name, &args)).collect::<anyhow::Result<Vec<_>>>()?;
+    let names: Vec<String> = works.iter().map(|work| work.name.clone()).collect();
     let player = Player {
         arrivals: args.open.map_or(Arrivals::Closed, Arrivals::Open),
         ..Player::new(vec![context.client.clone()], &args.code, args.tasks as usize)
@@ -41,13 +46,13 @@ pub async fn run(args: Load, context: &Context) -> anyhow::Result<ExitCode> {
             stop.cancel();
         }
     });
-    let done = play(&args, &player, &score, &stop).await;
+    let done = play(works, args.span, &player, &score, &stop).await;
     interrupt.abort();
     let played = score.read();
     progress::clear();
     if !args.keep {
-        for work in &args.workloads {
-            player.clear(&name(work)).await?;
+        for name in &names {
+            player.clear(name).await?;
         }
     }
     done?;
@@ -64,22 +69,22 @@ pub async fn run(args: Load, context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 async fn play(
-    args: &Load,
+    works: Vec<Work>,
+    span: Option<Duration>,
     player: &Player,
     score: &Arc<Score>,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let mut legs = Vec::new();
-    for name in &args.workloads {
-        let work = work(name, args)?;
-        let bar = progress::count(&format!("writing the values of {name}"));
+    for work in works {
+        let bar = progress::count(&format!("writing the values of {}", work.name.trim_start_matches(PLACE)));
         bar.set_length(work.records.len() as u64);
         tokio::select! {
             done = player.fill(&work, |done| bar.set_position(done as u64)) => done?,
             () = stop.cancelled() => return Ok(()),
         }
         progress::clear();
-        legs.push(Leg { work, span: args.span });
+        legs.push(Leg { work, span });
     }
     score.restart();
     let bar = progress::steps("running");
@@ -102,7 +107,7 @@ async fn play(
     Ok(())
 }
 
-/// The name of a workload, or of the file without its folder and ending.
+/// The name of a file without its folder and ending.
 fn name(work: &str) -> String {
     let path = std::path::Path::new(work);
     path.file_stem().map_or_else(|| work.to_owned(), |stem| stem.to_string_lossy().into_owned())
@@ -110,11 +115,13 @@ fn name(work: &str) -> String {
 
 fn work(given: &str, args: &Load) -> anyhow::Result<Work> {
     let scale = Scale { sizes: args.sizes, count: args.count };
-    if !given.contains(['.', '/']) {
-        return Ok(workload(given)?.start(scale, args.seed));
-    }
-    let text = std::fs::read_to_string(given).with_context(|| format!("cannot read {given}"))?;
-    from_csv(&name(given), &text, scale).with_context(|| given.to_owned())
+    let work = if given.contains(['.', '/']) {
+        let text = std::fs::read_to_string(given).with_context(|| format!("cannot read {given}"))?;
+        from_csv(&name(given), &text, scale).with_context(|| given.to_owned())?
+    } else {
+        workload(given)?.start(scale, args.seed)
+    };
+    Ok(Work { name: format!("{PLACE}{}", work.name), ..work })
 }
 
 fn print(played: &Played) -> anyhow::Result<()> {
