@@ -85,8 +85,11 @@ async fn record(cluster: &Arc<Cluster>, mut turn: Turn, force: bool) -> Result<T
 /// What a wipe costs.
 ///
 /// # Errors
-/// `Conflict` if that is too much; the disk fails.
+/// `Conflict` if that is too much, or nobody knows, because the metadata lack something; the disk fails.
 async fn judge(cluster: &Arc<Cluster>, node: NodeId, force: bool) -> Result<Harm> {
+    if !force {
+        cluster.check_trusted(&format!("wipe of {node} without --force"))?;
+    }
     let harm = would_cost(cluster, node).await?;
     match refused(&harm, force) {
         None => Ok(harm),
@@ -98,9 +101,10 @@ async fn judge(cluster: &Arc<Cluster>, node: NodeId, force: bool) -> Result<Harm
     }
 }
 
-/// What could not be read any more if a node lost all its blocks now.
+/// What could not be read any more if a node lost all its blocks now. After a start nodes count as up until they are missed.
 async fn would_cost(cluster: &Arc<Cluster>, node: NodeId) -> Result<Harm> {
-    let gone = cluster.members().down();
+    let mut gone = cluster.members().down();
+    gone.extend(cluster.gate().unreported());
     let worker = cluster.clone();
     cluster.meta.off(move |meta| needing(&worker, &meta.snapshot()?, node, gone)).await
 }
@@ -263,6 +267,26 @@ mod tests {
         });
         tokio::task::spawn_blocking(move || kept.1.recv().unwrap()).await.unwrap();
         go_on
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn while_nobody_knows_what_a_wipe_costs_it_needs_force() {
+        let live = Live::start(5).await;
+        let (_, record) = live.put("a").await;
+        let node = record.blocks[0].unwrap().node;
+        let order = async |live: &Live, force| {
+            let (listener, _events) = mpsc::channel(64);
+            command_node::handle(&live.cluster, command(node, force), listener).await
+        };
+        live.cluster.gate().fall_behind("the metadata are older".into());
+        let error = order(&live, false).await.unwrap_err();
+        assert!(error.to_string().contains("the metadata are older"), "{error}");
+        assert!(!recorded(&live.cluster, node) && !live.cluster.members().wiping(node));
+        // The next coordinator has heard of no agent yet: the others may be gone.
+        let (live, dir) = live.reopen().await;
+        let gone = would_cost(&live.cluster, node).await.unwrap();
+        assert_eq!(gone.stripes, 1);
+        drop(dir);
     }
 
     #[tokio::test]

@@ -89,6 +89,11 @@ impl Gate {
         self.behind.is_none() && !self.rebuilding
     }
 
+    /// The nodes that hold blocks and have not reported them since the start.
+    pub fn unreported(&self) -> impl Iterator<Item = NodeId> {
+        self.awaited.keys().copied()
+    }
+
     /// Whether blocks may be deleted, set aside or purged, and whether repairs may start automatically.
     pub fn is_open(&self) -> bool {
         self.open && self.is_trusted()

@@ -41,8 +41,8 @@ pub struct Facts {
     pub scrub_every_s: u64,
     /// Stripes that were not compared with their codes in time, if that is late.
     pub late_stripes: Option<u64>,
-    /// Visible objects.
-    pub objects: u64,
+    /// Visible objects, and stripes: those of volumes belong to no object.
+    pub stored: u64,
     /// Stripes that have no parity yet.
     pub plain: u64,
     /// Puts that could not be undone when their lease ran out.

@@ -24,7 +24,7 @@ const PIECE_BYTES: usize = 512 << 10;
 /// How long a reader may take for one piece.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// See the head of this file.
+/// See the head of this file. `Conflict` for a new copy of metadata that are older than what agents hold, or half rebuilt.
 pub async fn handle(
     cluster: &Arc<Cluster>,
     request: Backup,
@@ -37,6 +37,8 @@ pub async fn handle(
             cluster.copies.offered(number).ok_or_else(missing)?
         }
         None => {
+            // It would take the place of a better copy where users keep one file.
+            cluster.check_trusted("a copy of the metadata")?;
             let (worker, now) = (cluster.clone(), cluster.unix_seconds());
             Arc::new(cluster.meta.off(move |meta| worker.copies.take(meta, now)).await?)
         }
@@ -129,6 +131,18 @@ mod tests {
         let (expected, got) = (cluster.meta.snapshot().unwrap(), meta.snapshot().unwrap());
         assert_eq!(got.totals().unwrap(), expected.totals().unwrap());
         assert_eq!(got.tallies().unwrap(), expected.tallies().unwrap());
+    }
+
+    #[tokio::test]
+    async fn metadata_that_lack_something_are_not_copied() {
+        let (_dir, cluster) = cluster(1, 1).await;
+        cluster.gate().fall_behind("the metadata are older".into());
+        let (reader, mut pieces) = mpsc::channel(PIECES);
+        let error = handle(&cluster, Backup::default(), reader).await.unwrap_err();
+        assert!(error.to_string().contains("the metadata are older"), "{error}");
+        assert!(pieces.recv().await.is_none());
+        cluster.gate().catch_up();
+        handle(&cluster, Backup::default(), mpsc::channel(PIECES).0).await.unwrap();
     }
 
     #[tokio::test]

@@ -110,7 +110,7 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
         },
         scrub_every_s,
         late_stripes,
-        objects: totals.objects,
+        stored: totals.objects + totals.stripes,
         plain: totals.plain,
         hanging_puts,
         clock_back_s: copied.map_or(0, |time| time.saturating_sub(now)),

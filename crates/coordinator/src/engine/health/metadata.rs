@@ -47,7 +47,7 @@ fn gate(facts: &Facts, causes: &mut Vec<Cause>) {
 
 fn copies(facts: &Facts) -> Option<Cause> {
     let (copies, kind) = (&facts.copies, CauseKind::MetadataCopies);
-    if facts.objects == 0 {
+    if facts.stored == 0 {
         return None;
     }
     if copies.wanted == 0 {

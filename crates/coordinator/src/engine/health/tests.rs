@@ -31,7 +31,7 @@ fn code(name: &str, n: usize, k: usize) -> CodeFacts {
 fn well() -> Facts {
     Facts {
         nodes: (0..4).map(node).collect(),
-        objects: 1,
+        stored: 1,
         copies: CopyFacts {
             wanted: 3,
             age_s: Some(60),
@@ -375,7 +375,7 @@ fn copies_of_the_metadata_are_missed_when_they_are_late() {
         facts.nodes[1].state = NodeState::Stopped;
     });
     assert!(one_of(&gone, kind).title.starts_with("no living node keeps"));
-    let empty = but(|facts| (facts.objects, facts.copies.age_s) = (0, None));
+    let empty = but(|facts| (facts.stored, facts.copies.age_s) = (0, None));
     assert_eq!(judge(&empty).causes.len(), 0);
 }
 
