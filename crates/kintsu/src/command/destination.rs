@@ -58,14 +58,19 @@ impl Destination {
                         path.display()
                     )
                 })?;
-                let path = folder.join(last);
-                match Self::follow(&path).with_context(|| format!("cannot write {}", path.display()))? {
-                    Found::Folder(_) => {
-                        anyhow::bail!("expected a file to write, got the folder {}", path.display())
-                    }
-                    Found::Other(destination) => Ok(destination),
-                }
+                Self::file(&folder.join(last))
             }
+            Found::Other(destination) => Ok(destination),
+        }
+    }
+
+    /// Finds out what `path` means, which must not be a folder.
+    ///
+    /// # Errors
+    /// Nothing can be written there; the message says why.
+    pub fn file(path: &Path) -> anyhow::Result<Self> {
+        match Self::follow(path).with_context(|| format!("cannot write {}", path.display()))? {
+            Found::Folder(_) => anyhow::bail!("expected a file to write, got the folder {}", path.display()),
             Found::Other(destination) => Ok(destination),
         }
     }

@@ -194,7 +194,11 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
         bar.set_position(done);
     };
     let client = context.client.in_slices(slice);
-    let read = get_to(&client, &args.name, range, options, &args.out, show).await;
+    let read = async {
+        let to = (args.out.as_path(), Destination::of(&args.out, &args.name)?);
+        get_to(&client, &args.name, range, options, to, show).await
+    };
+    let read = read.await;
     let missing = args.range.is_none() && read.as_ref().is_err_and(is_missing);
     if missing && is_tree(&args.name, context).await? {
         return tree().await;
@@ -244,7 +248,7 @@ async fn is_tree(name: &str, context: &Context) -> anyhow::Result<bool> {
     }
 }
 
-/// Reads an object into what `path` means.
+/// Reads an object into the destination that `path` means.
 ///
 /// # Errors
 /// It cannot be read or written; a regular file is then as it was.
@@ -253,10 +257,9 @@ pub async fn get_to(
     name: &str,
     range: Option<Range<u64>>,
     options: GetOptions,
-    path: &Path,
+    (path, destination): (&Path, Destination),
     show: impl Fn(u64, u64),
 ) -> anyhow::Result<GetReport> {
-    let destination = Destination::of(path, name)?;
     if matches!(destination, Destination::Through(_)) {
         // Opening it may wait for a reader, and may lose its content, so check first that the object exists.
         client.info(name).await?;

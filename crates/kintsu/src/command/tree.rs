@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::Context;
+use super::destination::Destination;
 use super::object::PutChoices;
 use crate::{output, progress, units::human};
 
@@ -99,7 +100,9 @@ pub async fn get(
                     .await
                     .map_err(|e| anyhow::anyhow!("cannot make the folder {}: {e}", folder.display()))?;
             }
-            let report = super::object::get_to(&client, &name, None, options, &file, |_, _| {}).await?;
+            // A folder in the place of a file belongs to somebody else.
+            let to = (file.as_path(), Destination::file(&file)?);
+            let report = super::object::get_to(&client, &name, None, options, to, |_, _| {}).await?;
             Ok(report.bytes)
         }
     });

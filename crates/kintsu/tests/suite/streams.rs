@@ -353,6 +353,20 @@ fn names_that_lead_out_of_the_folder_are_not_written() {
 }
 
 #[test]
+fn a_folder_in_the_place_of_a_file_stays_as_it_is() {
+    let cluster = Cluster::start(5, 5);
+    let file = cluster.file("source", 10);
+    cluster.put(&file, "t/x", &SMALL);
+    let out = cluster.dir.path().join("out");
+    std::fs::create_dir_all(out.join("x")).unwrap();
+    std::fs::write(out.join("x/x"), "mine").unwrap();
+    let got = cluster.run(&["get", "t", out.to_str().unwrap(), "--json"]);
+    let report: Value = serde_json::from_slice(&got.stdout).unwrap();
+    assert_eq!((got.status.code(), &report["files"], &report["failures"]), (Some(1), &json!(0), &json!(1)));
+    assert_eq!(std::fs::read_to_string(out.join("x/x")).unwrap(), "mine");
+}
+
+#[test]
 fn an_object_that_has_another_checksum_is_not_delivered() {
     let mut cluster = Cluster::start(5, 5);
     cluster.put(&cluster.file("source", 300_000), "o", &SMALL);
