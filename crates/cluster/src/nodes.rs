@@ -48,7 +48,7 @@ impl Nodes {
         // After its end the former agent has released the folder.
         let before = self.running.lock().await.remove(&id);
         if let Some(before) = before {
-            before.wait().await;
+            before.shutdown().await;
         }
         let agent = Agent::start_on(config, open).await;
         let agent = agent.map_err(|source| ClusterError::Node { node: id, source })?;

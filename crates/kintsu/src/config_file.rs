@@ -33,6 +33,12 @@ pub fn named(args: &[OsString]) -> Option<PathBuf> {
     std::env::var_os("KINTSU_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
+/// The command of the command line, if the file has a table for it. Names and files may be called like a command.
+pub fn served(all: &Command, args: &[OsString]) -> Option<&'static str> {
+    let found = all.clone().ignore_errors(true).try_get_matches_from(args).ok()?;
+    COMMANDS.into_iter().find(|name| found.subcommand_name() == Some(name))
+}
+
 /// A file that was read.
 #[derive(Debug)]
 pub struct ConfigFile {
@@ -333,5 +339,24 @@ mod tests {
         assert_eq!(named(&line(&["kintsu", "up", "--config", "a"])), Some("a".into()));
         assert_eq!(named(&line(&["kintsu", "--config=b", "up"])), Some("b".into()));
         assert_eq!(named(&line(&["kintsu", "lab", "exec", "--", "--config", "c"])), None);
+    }
+
+    #[test]
+    fn names_that_are_those_of_commands_are_names() {
+        let of = |words: &[&str]| {
+            let args: Vec<OsString> = std::iter::once(&"kintsu").chain(words).map(OsString::from).collect();
+            served(&crate::cli::Cli::command(), &args)
+        };
+        for (words, expected) in [
+            (&["rm", "page"][..], None),
+            (&["get", "s3", "agent"], None),
+            (&["config", "check", "up"], None),
+            (&["hdfs", "agent"], None),
+            (&["nbd", "config", "--config", "nbd.toml"], Some("nbd")),
+            (&["agent", "--name", "config"], Some("agent")),
+            (&["--json", "s3", "--no-such-option"], Some("s3")),
+        ] {
+            assert_eq!(of(words), expected, "{words:?}");
+        }
     }
 }

@@ -76,10 +76,9 @@ fn main() -> std::process::ExitCode {
 /// The command line, with the defaults of the file that it names.
 fn command_line(args: &[std::ffi::OsString]) -> anyhow::Result<clap::Command> {
     let command = cli::Cli::command();
-    let served = args.iter().find_map(|arg| config_file::COMMANDS.into_iter().find(|name| arg == name));
-    match (config_file::named(args), served) {
+    match (config_file::named(args), config_file::served(&command, args)) {
         // Other commands take no options from it.
-        (Some(path), Some(served)) if !args.iter().any(|arg| arg == "config") => {
+        (Some(path), Some(served)) => {
             let file = config_file::ConfigFile::read(&path, &command)?;
             file.check(&command, Some(served))?;
             Ok(file.applied(command))

@@ -10,8 +10,12 @@ use super::Context;
 use crate::units::{human, span};
 use crate::{cli, output};
 
-/// `kintsu health`: the exit code is the verdict. A cluster that does not answer is an error.
-pub async fn health(args: cli::Health, cli: &cli::Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+/// `kintsu health`: the exit code is the verdict. A cluster that does not answer, or cannot be asked, is an error.
+pub async fn health(
+    args: cli::Health,
+    cli: anyhow::Result<cli::Endpoint>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let health = match ask(args.stripes, cli).await {
         Ok(health) => health,
         Err(error) => {
@@ -35,8 +39,8 @@ pub async fn health(args: cli::Health, cli: &cli::Endpoint, json: bool) -> anyho
     })
 }
 
-async fn ask(stripes: u32, cli: &cli::Endpoint) -> anyhow::Result<Health> {
-    Ok(cli.clone().client().await?.health(stripes).await?)
+async fn ask(stripes: u32, cli: anyhow::Result<cli::Endpoint>) -> anyhow::Result<Health> {
+    Ok(cli?.client().await?.health(stripes).await?)
 }
 
 fn print(cause: &Cause) -> anyhow::Result<()> {

@@ -62,7 +62,11 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     {
         return done;
     }
-    let endpoint = cli.endpoint()?;
+    let endpoint = cli.endpoint();
+    if let Command::Health(args) = cli.command {
+        return health::health(args, endpoint, cli.json).await;
+    }
+    let endpoint = endpoint?;
     match cli.command {
         Command::Up(args) => serve::up(args, endpoint, cli.json).await,
         Command::Coordinator(args) => serve::coordinator(args, endpoint, cli.json).await,
@@ -73,7 +77,6 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             code::run(command, &Context { client, json: cli.json, following: job::Following::default() })
                 .await
         }
-        Command::Health(args) => health::health(args, &endpoint, cli.json).await,
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir, markdown } => generate::man(&dir, markdown, cli.json),
         Command::Hdfs(args) => hdfs::run(args, endpoint, cli.json).await,

@@ -281,6 +281,14 @@ fn processes_that_meet_nobody_or_the_wrong_one_say_so() {
 }
 
 #[test]
+fn a_cluster_that_cannot_be_asked_is_an_error_of_its_health() {
+    let out = kintsu().args(["health", "--json", "--tls", "/nowhere"]).output().unwrap();
+    let health: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((out.status.code(), &health["verdict"]), (Some(2), &Value::from("error")), "{health}");
+    assert!(health["headline"].as_str().unwrap().contains("/nowhere"), "{health}");
+}
+
+#[test]
 fn objects_without_parity_are_warned_of_until_they_are_encoded() {
     let cluster = cluster_of(4, "0");
     let file = cluster.file("object", 100_000);
