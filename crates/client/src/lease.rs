@@ -13,6 +13,8 @@ use crate::{Client, ClientError};
 /// The writes of a put that is undone get this long to end by themselves. A short one has told its nodes all that they need, so
 /// that they finish it whoever has gone; and what they write after the put's blocks were deleted stays.
 const GRACE: Duration = Duration::from_secs(1);
+/// The pause before a renewal that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// The writes of a put that have not ended. They go on if nobody waits for them.
 #[derive(Debug, Clone, Default)]
@@ -97,10 +99,13 @@ impl Lease {
 }
 
 async fn renew(client: Client, put: PutRef, every: Duration, tell: oneshot::Sender<ClientError>) {
+    let mut pause = every;
     loop {
-        tokio::time::sleep(every).await;
+        tokio::time::sleep(pause).await;
+        // After a failure not much of the lease may be left.
+        pause = every.min(AGAIN);
         match client.call(|mut c| async move { c.objects.renew_put(put).await }).await {
-            Ok(_) => {}
+            Ok(_) => pause = every,
             // A lease does not expire while the coordinator is away: its time continues when the coordinator is
             // back.
             Err(error) if error.is_unreachable() => tracing::debug!("lease of a put: {error}"),

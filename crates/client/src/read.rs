@@ -396,7 +396,7 @@ impl Reader {
     /// Fetches the next page. It begins with the last known stripe, so that a replaced object is noticed.
     async fn next_page(&mut self) -> Result<(), ClientError> {
         let known = self.stripes.front().map(|stripe| stripe.id);
-        let view = self.client.stripes(&self.object.name, self.position, PAGE).await?;
+        let view = self.client.stripes_patiently(&self.object.name, self.position, PAGE).await?;
         let same = view.stripes.first().map(|stripe| stripe.id) == known;
         if view.object.id != self.object.id || !same || view.stripes.len() < 2 {
             return Err(self.changed());
