@@ -1,6 +1,7 @@
 //! A node loses all its blocks, and the coordinator repairs them.
 //!
-//! Every sample loses the blocks of another node, because the blocks of the last one have moved to other nodes.
+//! Every sample begins with the blocks where a writer would have put them: if those of the last one have moved to other nodes, the object
+//! is written again.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;

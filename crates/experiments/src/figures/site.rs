@@ -1,6 +1,6 @@
 //! A running lab with a client and stripes of random bytes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kintsu_lab::{Host, Lab, Link, Options, Rate, Spec};
 use kintsu_plan::{Layout, StripeView, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::Credentials;
-use kintsu_wire::message::{CauseKind, Encoding, NodeAction, NodeState};
+use kintsu_wire::message::{BlockPlace, CauseKind, Encoding, NodeAction, NodeState};
 
 use super::declare::{Case, Scene};
 use super::simulated::Trial;
@@ -29,9 +29,12 @@ pub struct Site {
     pub conductor: Conductor,
     /// The names of the stored objects, by their description.
     stored: BTreeMap<Wanted, String>,
-    /// Objects of which a recovery has moved blocks.
-    worn: BTreeSet<String>,
+    /// Where the blocks of objects that are recovered were when they were written, by name.
+    homes: BTreeMap<String, Homes>,
 }
+
+/// The nodes with an object's blocks, by stripe and block.
+type Homes = Vec<Vec<Option<NodeId>>>;
 
 /// An object of random bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +97,7 @@ impl Site {
             client,
             conductor: Conductor::new(credentials),
             stored: BTreeMap::new(),
-            worn: BTreeSet::new(),
+            homes: BTreeMap::new(),
         };
         for node in &scene.free {
             // A node that is being emptied gets no blocks.
@@ -169,16 +172,19 @@ impl Site {
         Ok(name)
     }
 
-    /// The name of an object that is laid out as a new one, to be recovered. A node that was wiped gets few of its blocks back, so after
-    /// some recoveries all stripes would be on the same nodes, and only the others could get blocks. `told` says whether the
-    /// coordinator is told the rates of links. Then an object is written again over links without limits; and the coordinator starts anew, so
+    /// The name of an object that is laid out as a new one, to be recovered. A node that was wiped gets few of its blocks back unless it
+    /// is the only requestor, so after some recoveries all stripes would be on the same nodes, and only the others could get
+    /// blocks. An object of which blocks have moved is therefore written again. `told` says whether the coordinator is told
+    /// the rates of links. Then it is written over links without limits; and the coordinator starts anew, so
     /// that it takes no write for what users do. Otherwise it would take what it saw for what links carry, so they keep their limits.
     ///
     /// # Errors
     /// When it cannot be stored.
     pub async fn laid_out(&mut self, wanted: &Wanted, told: bool) -> Result<String> {
         let name = self.object(wanted).await?;
-        if self.worn.insert(name.clone()) {
+        let homes = self.homes(wanted, &name).await?;
+        let written = self.homes.entry(name.clone()).or_insert_with(|| homes.clone());
+        if *written == homes {
             if told {
                 self.forget().await?;
             }
@@ -186,14 +192,36 @@ impl Site {
         }
         self.client.remove(&name).await?;
         self.stored.remove(wanted);
-        if !told {
-            return self.object(wanted).await;
+        let name = if told {
+            let limits = self.lift().await?;
+            let written = self.object(wanted).await;
+            self.limit(&limits).await?;
+            self.forget().await?;
+            written?
+        } else {
+            self.object(wanted).await?
+        };
+        let homes = self.homes(wanted, &name).await?;
+        self.homes.insert(name.clone(), homes);
+        Ok(name)
+    }
+
+    /// Where the blocks of an object are.
+    async fn homes(&self, wanted: &Wanted, name: &str) -> Result<Homes> {
+        let mut homes = Homes::new();
+        while (homes.len() as u64) < wanted.stripes {
+            let found =
+                self.client.stripes(name, homes.len() as u64, wanted.stripes - homes.len() as u64).await?;
+            if found.stripes.is_empty() {
+                let came = format!("{} of {name}", homes.len());
+                return Err(ExperimentError::invalid("stripes", wanted.stripes.to_string(), came));
+            }
+            let of = |blocks: Vec<Option<BlockPlace>>| {
+                blocks.iter().map(|block| block.as_ref().map(|b| b.node)).collect()
+            };
+            homes.extend(found.stripes.into_iter().map(|stripe| of(stripe.blocks)));
         }
-        let limits = self.lift().await?;
-        let written = self.object(wanted).await;
-        self.limit(&limits).await?;
-        self.forget().await?;
-        written
+        Ok(homes)
     }
 
     /// Lets links carry what they can; returns their limits.

@@ -37,8 +37,8 @@ pub const CYCLIC: &str = "cyclic pipelining";
 pub const OPTIMAL: &str = "best trees by rates";
 pub const WEIGHTED: &str = "pipelining, path by rates";
 
-/// 100 Mb/s for 1 Gb/s, because in the recovery of a whole node all nodes send at once.
-pub const SCALE_OF_NODES: f64 = 0.1;
+/// 50 Mb/s for 1 Gb/s, because in the recovery of a whole node all nodes send at once.
+pub const SCALE_OF_NODES: f64 = 0.05;
 
 /// The three methods that papers compare, the slowest first.
 pub const THREE: [(&str, Method); 3] =

@@ -59,7 +59,7 @@ const DEFAULT: &str = "auto (default)";
 /// Points about which nothing is claimed are repeated at most this often.
 const UNCLAIMED: usize = 2;
 
-const SCALE: f64 = 0.5;
+const SCALE: f64 = 0.25;
 const GIGABIT: f64 = 1000.0;
 
 fn slice_size(size: Size) -> Result<Experiment> {
@@ -287,7 +287,7 @@ fn whole_node(size: Size) -> Result<Experiment> {
         title: "Full-node recovery rate by requestors, RS(14,10)",
         source: "ECPipe, Fig. 8(e)",
         differs: "blocks of 512 KiB instead of 64 MiB, in 48 stripes of which a node has about 42 blocks (64 in the paper); links of \
-                  100 Mb/s: all nodes send at once, and no processor may be the limit; the requestors are the node that lost \
+                  50 Mb/s: all nodes send at once, and no processor may be the limit; the requestors are the node that lost \
                   its blocks and others: a node keeps at most one block of a stripe, so of four the former gets most, and of eight more than the others; \
                   every series but the default runs with the number of repairs at once and the slices that suit it best, conventional \
                   repair and PPR also with the best way to choose helpers, tried at 16 requestors, with automatic slices at 8, and \

@@ -90,7 +90,7 @@ fn whole_node_by_code(size: Size) -> Result<Experiment> {
         name: "ecpipe-10b",
         title: "Full-node recovery rate by (n, k)",
         source: "ECPipe, Fig. 10(b): 5.1 to 16.0 x the recovery rate of HDFS-3",
-        differs: "beside our own conventional repair, and not HDFS; blocks of 512 KiB in 32 stripes; links of 100 Mb/s; the node that lost its blocks gets them back; both with the number \
+        differs: "beside our own conventional repair, and not HDFS; blocks of 512 KiB in 32 stripes; links of 50 Mb/s; the node that lost its blocks gets them back; both with the number \
                   of repairs at once that suits them best",
         measure: Measure::Rate,
         axis: "(n,k)",
@@ -153,7 +153,7 @@ fn push(size: Size) -> Result<Experiment> {
         name: "ecpipe-11b",
         title: "Full-node recovery rate by block size, beside PUSH, RS(14,10)",
         source: "ECPipe, Fig. 11(b)",
-        differs: "links of 100 Mb/s; about 56 MiB are lost whatever the block, where it is 4 TiB in the paper; blocks up to 16 MiB \
+        differs: "links of 50 Mb/s; about 56 MiB are lost whatever the block, where it is 4 TiB in the paper; blocks up to 16 MiB \
                   instead of 64; PUSH with the number of repairs at once that suits it best",
         measure: Measure::Rate,
         axis: "block",

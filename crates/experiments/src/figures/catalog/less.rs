@@ -64,7 +64,7 @@ fn one_block(size: Size) -> Result<Experiment> {
         measure: Measure::Seconds,
         axis: "method",
         baseline: Some(Baseline::Point(Point::new(RS, CONVENTIONAL))),
-        scale: size.scale_or(0.5),
+        scale: size.scale_or(0.25),
         scenes: vec![scene(1000.0, cases)?],
         claims,
         strict: false,
@@ -99,7 +99,7 @@ fn node(size: Size) -> Result<Experiment> {
         name: "less-node",
         title: "LESS beside RS: recovery of a whole node",
         source: "LESS (FAST'26), artifact: 61.5 s for a node",
-        differs: "blocks of 1 MiB in 48 stripes on 17 nodes, links of 100 Mb/s; how many blocks the artifact's node has is not \
+        differs: "blocks of 1 MiB in 48 stripes on 17 nodes, links of 50 Mb/s; how many blocks the artifact's node has is not \
                   known here, so only ratios are compared; all nodes get blocks; a lab for each code",
         measure: Measure::Rate,
         axis: "method",

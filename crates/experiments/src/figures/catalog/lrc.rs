@@ -101,7 +101,7 @@ fn recovery_time(size: Size) -> Result<Experiment> {
         name: "lrc-14",
         title: "Recovery of a whole node by conventional repair, LRCs beside RS of the same n and k",
         source: "LRC study, Fig. 14: LRCs save time, full LRCs most, and less than NRC says",
-        differs: "blocks of 1 MiB in 64 stripes on 20 nodes, where the paper has 40 OSDs of 5 GB in Ceph; links of 100 Mb/s are the \
+        differs: "blocks of 1 MiB in 64 stripes on 20 nodes, where the paper has 40 OSDs of 5 GB in Ceph; links of 50 Mb/s are the \
                   limit here, and disks and queues in the paper; every family of codes with the number of repairs at once and the slices that suit it best, tried in its first configuration; a lab for each code",
         measure: Measure::Rate,
         axis: "(n,k)",

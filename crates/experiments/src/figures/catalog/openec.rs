@@ -81,7 +81,7 @@ fn many_clients(size: Size) -> Result<Experiment> {
     let slower = Claim::new("degraded read over normal read, five clients", rate(DEGRADED, READ, "5"));
     Ok(Experiment {
         measure: Measure::Rate,
-        differs: "files of 48 MiB; links of 100 Mb/s: all clients send at once; the rate is of all bytes until the last client ends, \
+        differs: "files of 48 MiB; links of 50 Mb/s: all clients send at once; the rate is of all bytes until the last client ends, \
                   with the start of the clients' processes; some files lose two blocks and not one",
         scale: size.scale_or(SCALE_OF_NODES / 10.0),
         scenes: vec![Scene {
@@ -108,7 +108,7 @@ fn afterwards(size: Size) -> Result<Experiment> {
     let encode = vec![of("encode", Work::Encode { stripes, binding: Binding::Bound })];
     Ok(Experiment {
         measure: Measure::Rate,
-        differs: "blocks of 4 MiB, links of 100 Mb/s: all nodes send at once, and no processor may be the limit",
+        differs: "blocks of 4 MiB, links of 50 Mb/s: all nodes send at once, and no processor may be the limit",
         scale: size.scale_or(SCALE_OF_NODES / 10.0),
         scenes: vec![
             Scene { spec: spec.clone(), free: Vec::new(), cases: encode },

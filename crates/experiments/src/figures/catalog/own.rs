@@ -124,11 +124,11 @@ fn survive(size: Size) -> Result<Experiment> {
         name: "survive",
         title: "Repairs that outlive their helpers, RS(14,10)",
         source: NO_PAPER,
-        differs: "17 hosts, links of 500 Mb/s; the helper fails when half of the block has passed through it",
+        differs: "17 hosts, links of 250 Mb/s; the helper fails when half of the block has passed through it",
         measure: Measure::Seconds,
         axis: "one helper is",
         baseline: Some(Baseline::Point(base)),
-        scale: size.scale_or(0.5),
+        scale: size.scale_or(0.25),
         scenes: vec![Scene { spec, free: Vec::new(), cases }],
         claims,
         strict: false,
@@ -273,12 +273,12 @@ fn whole_node(size: Size) -> Result<Experiment> {
         name: "whole-node",
         title: "Recovery of a whole node, RS(14,10) on 16 nodes, beside the least time that the links allow",
         source: NO_PAPER,
-        differs: "64 stripes; links of 50 Mb/s, and 25: where many repairs share a link each of their streams is slow, which costs the \
+        differs: "64 stripes; links of 25 Mb/s, and 12.5: where many repairs share a link each of their streams is slow, which costs the \
                   emulation more processor for a byte; stars and paths run with as many repairs at once as suit them best",
         measure: Measure::Rate,
         axis: "nodes",
         baseline: Some(Baseline::Series(RP.into())),
-        scale: size.scale_or(0.05),
+        scale: size.scale_or(0.025),
         scenes,
         claims,
         strict: false,
@@ -297,10 +297,10 @@ pub(crate) fn two_speeds(mut spec: Spec, slow: Option<Rate>) -> Spec {
 /// Flat and in racks, links alike and of two speeds; a lab for each code, because a wiped node loses the blocks of all
 /// objects.
 fn by_default(size: Size) -> Result<Experiment> {
-    let fast = mbps(50.0)?;
+    let fast = mbps(25.0)?;
     let flat = Spec::in_racks(&[0; 17], fast);
-    let racks = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], fast).with_rack_links(mbps(100.0)?);
-    let slow = mbps(25.0)?;
+    let racks = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], fast).with_rack_links(mbps(50.0)?);
+    let slow = mbps(12.5)?;
     let wide = [rs(14, 10), rs(9, 6), "azure-lrc:n=16,k=12,r=6".into()];
     let narrow = [rs(9, 6), rs(6, 4), "azure-lrc:n=8,k=4,r=2".into()];
     let networks = [
@@ -325,7 +325,7 @@ fn by_default(size: Size) -> Result<Experiment> {
                     requestors,
                     told: false,
                 };
-                case(series.as_str(), x, 2 << 20, Work::Recover(recover)).code(code).runs(1..=1)
+                case(series.as_str(), x, 1 << 20, Work::Recover(recover)).code(code).runs(1..=1)
             };
             scenes.push(Scene {
                 spec: spec.clone(),
@@ -343,8 +343,8 @@ fn by_default(size: Size) -> Result<Experiment> {
         name: "by-default",
         title: "Recovery of a whole node with no option, links measured by the cluster, beside the least time that they allow",
         source: NO_PAPER,
-        differs: "48 stripes; links of 50 Mb/s, of two speeds: every other one of 25; 100 Mb/s between racks; the cluster measures its links; a \
-                  lab for each code, in which each repair is of another node; each once, because there are 36 of them",
+        differs: "48 stripes; links of 25 Mb/s, of two speeds: every other one of 12.5; 50 Mb/s between racks; the cluster measures its links; a \
+                  lab for each code; each once, because there are 36 of them",
         measure: Measure::Rate,
         axis: "requestors",
         baseline: None,
