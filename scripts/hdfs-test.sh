@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# make test-hdfs: all tests beside a stock HDFS, with all their scenes, on one release after the other. Settings:
+# make test-hdfs: all tests beside a stock HDFS, with all their scenes, on one release after the other. As `hdfs-test.sh quick`, a
+# part of make test: those that take no minutes, several at once, on one release. `hdfs-test.sh build` prints where the test program is.
+# Settings:
 #
 #   HDFS_VERSION   the releases ("3.4.3 3.5.0")
 #   ROUNDS         how often each passes, one after the other (1)
@@ -19,6 +21,16 @@ if [ -z "$program" ]; then
 fi
 [ -x "$program" ] || { echo "hdfs-test.sh: expected a test program, got '$program'" >&2; exit 1; }
 program=$(realpath "$program")
+case "${1:-}" in
+    build)
+        echo "$program"
+        exit
+        ;;
+    quick)
+        cd crates/kintsu
+        exec "$program"
+        ;;
+esac
 for version in ${HDFS_VERSION:-3.4.3 3.5.0}; do
     export HDFS_VERSION=$version
     for ((round = 1; round <= rounds; round++)); do

@@ -6,11 +6,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-said=$(mktemp) results=$(mktemp)
-wheels=$(mktemp -d) building= watching=
+said=$(mktemp) results=$(mktemp) beside=$(mktemp)
+wheels=$(mktemp -d) building= watching= hdfs=
 summary() {
     local status=$?
     [ -z "$building" ] || kill -- "-$building" 2>/dev/null || true
+    [ -z "$hdfs" ] || kill -- "-$hdfs" 2>/dev/null || true
     [ -z "$watching" ] || kill "$watching" || true
     if grep -q 'COMPARED: ' "$said"; then
         printf '\ncompared here:\n'
@@ -24,18 +25,22 @@ summary() {
             [ "$status" != 0 ] || status=1
         fi
     fi
-    # The results of test programs, on standard output, are in the order in which cargo says that they run.
-    awk 'FNR == NR { if (/^ *(Running|Doc-tests) /) { n++; if (/ tests\/hdfs\/main\.rs /) hdfs = n }; next }
-        /^test result: / && ++m == hdfs { sub(/.*finished in /, ""); print "\nbeside a real HDFS: " $0 ", of 480 s at most" }' "$said" "$results"
+    sed -n 's/^test result: .*finished in /\nbeside a real HDFS: /p' "$beside" | sed 's/s$/s, of 480 s at most/'
     printf '\nnot run by this command:\n  beside a real HDFS what takes minutes (hazards of hand-overs, of waiting blocks, of other copies and of blocks that HDFS brings late, reported losses, maintenance, odd files, racks, the codec jar), the other release, the soak: make test-hdfs\n  the screenshots of the page: scripts/page.sh shots\n'
-    rm -rf "$said" "$results" "$wheels"
+    rm -rf "$said" "$results" "$beside" "$wheels"
     exit "$status"
 }
 trap summary EXIT
 # Many tests wait for most of their time, so there are more of them at once than processors.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
-cargo test --workspace --locked --no-run
-# The Python package is built with what they leave of the processors.
+# The tests beside HDFS wait for most of theirs, so the others are built meanwhile; the Python package then, with what the tests leave of
+# the processors. Each is a process group of its own, which ends with this script.
+program=$(scripts/hdfs-test.sh build)
+set -m
+HDFS_TEST=$program scripts/hdfs-test.sh quick >"$beside" 2>>"$said" &
+hdfs=$!
+set +m
+nice -n 19 cargo test --workspace --locked --no-run
 set -m
 nice -n 19 scripts/python-test.sh wheel "$wheels" >"$wheels/log" 2>&1 &
 building=$!
@@ -55,6 +60,9 @@ wait "$watching" 2>/dev/null || true
 watching=
 # shellcheck disable=SC2086
 wait $showing || true
+wait "$hdfs" || tested=$?
+hdfs=
+cat "$beside"
 [ "$tested" = 0 ] || exit "$tested"
 wait "$building" || { cat "$wheels/log" >&2; exit 1; }
 building=
