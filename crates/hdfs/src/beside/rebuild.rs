@@ -210,7 +210,8 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
         shared.tell(Event::Staged { block, datanode, ms, helpers });
     }
     if let Some(fault) = ended.fault {
-        match fault.block.map(|block| block.index) {
+        let mismatch = fault.block.filter(|_| fault.kind == FaultKind::Mismatch);
+        match mismatch.map(|block| block.index).or_else(|| unusable(&fault, &job.view)) {
             // What was rebuilt is not what was recorded: some block has wrong bytes under valid checksums.
             Some(index) if fault.kind == FaultKind::Mismatch => {
                 let found = wrong(shared, group, &job.view, index).await?;
@@ -218,7 +219,7 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
                     shared.memory().give_up(group.id);
                 }
             }
-            Some(index) if unusable(fault.kind) && !job.lost.contains(&index) => {
+            Some(index) if !job.lost.contains(&index) => {
                 leave_out(shared, group, &job.members, &fault, index).await;
             }
             _ if wanted.requestors.contains(&fault.node) => shared.memory().bar(group.id, fault.node),
