@@ -368,6 +368,8 @@ pub(super) fn stripes_of(
             offset,
             layout,
             holders: holders.collect(),
+            // Of a block whose copies are all bad nobody is a holder.
+            corrupt: false,
             stored: Some(Arc::new(stored)),
         }
     };
@@ -463,6 +465,7 @@ mod tests {
             offset: 0,
             layout: known.stripes().unwrap()[0].1,
             holders,
+            corrupt: false,
             stored: Some(Arc::new(Stored { folder: "/x".into(), stripe: 7, blocks, known })),
         }
     }
