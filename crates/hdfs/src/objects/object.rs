@@ -69,6 +69,18 @@ pub(crate) fn by_inode(file_id: u64) -> String {
     format!("/.reserved/.inodes/{file_id}")
 }
 
+/// What has this inode. One that was deleted, and that a snapshot has, leads to what has its old name by now, or to nothing.
+///
+/// # Errors
+/// Those of calls.
+pub(super) async fn with_inode(namenode: &NameNode, file_id: u64) -> Result<Option<FileStatus>, HdfsError> {
+    match namenode.file(&by_inode(file_id)).await {
+        Ok(status) => Ok(status.filter(|status| status.file_id == Some(file_id))),
+        Err(HdfsError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// A path as it is meant: absolute, without a slash at the end.
 ///
 /// # Errors
@@ -421,7 +433,7 @@ pub(crate) fn is_encoded(known: &Known) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use kintsu_dag::NodeId;
@@ -431,7 +443,7 @@ mod tests {
     use crate::proto::names::ExtendedBlock;
 
     /// A stripe of rs:n=5,k=3 whose blocks have these ids in HDFS; the generation stamp of each is 1000 more than its index.
-    fn stripe(ids: [Option<u64>; 5]) -> Group {
+    pub(crate) fn stripe(ids: [Option<u64>; 5]) -> Group {
         let (block_bytes, cell_bytes) = (1 << 20, 128 << 10);
         let digests = vec![(0..5u128).map(|i| format!("{i:032x}")).collect()];
         let record = Record {
