@@ -134,7 +134,7 @@ impl Memory {
             if self.group_of(*id).is_some() {
                 continue;
             }
-            match groups.get(by_block.get(id).unwrap_or(&id.stripe.0)) {
+            match group_id(&by_block, *id).and_then(|group| groups.get(&group)) {
                 Some(group) if !self.groups.contains_key(&group.id) => {
                     self.by_block.extend(names(group));
                     self.groups.insert(group.id, group.clone());
@@ -192,7 +192,7 @@ impl Memory {
 
     /// The group of a block on an agent.
     pub fn group_of(&self, block: BlockId) -> Option<&Group> {
-        self.groups.get(self.by_block.get(&block).unwrap_or(&block.stripe.0))
+        self.groups.get(&group_id(&self.by_block, block)?)
     }
 
     /// Forgets what is no longer so.
@@ -490,6 +490,13 @@ impl Memory {
 fn names(group: &Group) -> Vec<(BlockId, u64)> {
     let blocks = group.expected().filter(|index| group.stored.is_some() && group.named(*index));
     blocks.map(|index| (group.on_agents(index), group.id)).collect()
+}
+
+/// The id of the group of a block on an agent. That of a block of HDFS's own groups, whose ids are negative, is in its name; the name of a block of an object says
+/// nothing of its stripe, whose id may be that of any object's block.
+fn group_id(by_block: &BTreeMap<BlockId, u64>, block: BlockId) -> Option<u64> {
+    let own = || ((block.stripe.0 as i64) < 0).then_some(block.stripe.0);
+    by_block.get(&block).copied().or_else(own)
 }
 
 fn leave(resting: &mut BTreeMap<u64, Instant>, group: u64, long: Duration) {

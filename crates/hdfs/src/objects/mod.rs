@@ -26,6 +26,8 @@ pub(crate) use columns::drawn;
 pub use encode::{Encoded, encode};
 pub use list::{Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove};
 pub(crate) use met::{Met, Records};
+#[cfg(test)]
+pub(crate) use object::tests;
 pub(crate) use object::{ENCODED, is_gone, refresh};
 pub use put::{PutOptions, Written, put};
 pub(crate) use record::Known;

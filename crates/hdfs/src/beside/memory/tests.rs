@@ -169,6 +169,21 @@ fn a_group_that_a_scan_missed_stays_as_long_as_blocks_of_it_are_staged() {
 }
 
 #[test]
+fn a_block_of_an_object_that_is_not_known_is_of_no_group() {
+    // A stripe of another object, whose first block has the number in the name of that block.
+    let stripe = crate::objects::tests::stripe([101, 103, 105, 107, 109].map(Some));
+    let (mut memory, name) = (Memory::default(), BlockId { stripe: StripeId(101), index: BlockIndex(1) });
+    let held = HeldBlock { id: name, generation: 1001, len: 7, digest: [0; 16] };
+    let staged: AllStaged = [((name, NodeId(1)), Staged { node: NodeId(1), held })].into();
+    for _ in 0..2 {
+        assert_eq!(memory.list(found([stripe.clone()]), &staged), 1);
+        assert!(memory.group_of(name).is_none());
+    }
+    let own = stripe.on_agents(BlockIndex(1));
+    assert_eq!(memory.group_of(own).map(|group| group.id), Some(101));
+}
+
+#[test]
 fn a_group_with_several_blocks_on_a_datanode_is_taken_once_and_when_nobody_works_on_it() {
     let (mut memory, group) = (Memory::default(), group_of(&[]));
     memory.list(found([group.clone()]), &AllStaged::new());
