@@ -18,7 +18,7 @@ use super::damage::{leave_out, rotten, unusable};
 use super::members::{Member, Staged};
 use super::rebuild::conduct;
 use super::{Event, Shared, scene};
-use crate::objects::wrong_blocks;
+use crate::objects::bad_blocks;
 use crate::repair::disagreeing;
 use crate::store::COMPARE;
 use crate::vigil::address;
@@ -173,9 +173,10 @@ pub(super) async fn wrong(
     stored.holders.retain(|index, _| takes_part(index));
     // Recorded digests tell which blocks are wrong, also where no more than needed are left.
     let looked: Result<BTreeMap<BlockIndex, Option<FaultKind>>, _> = match group.stored.is_some() {
-        true => {
-            wrong_blocks(&stored).await.map(|wrong| wrong.into_iter().map(|index| (index, None)).collect())
-        }
+        true => bad_blocks(&stored).await.map(|bad| {
+            let wrong = bad.into_iter().filter(|(_, fault)| fault.kind == FaultKind::Corrupt);
+            wrong.map(|(index, _)| (index, None)).collect()
+        }),
         false => disagreeing(stored)
             .await
             .map(|left_out| left_out.into_iter().map(|(index, fault)| (index, Some(fault.kind))).collect()),

@@ -33,7 +33,7 @@ pub use put::{PutOptions, Written, put};
 pub(crate) use record::Known;
 #[cfg(fuzzing)]
 pub(crate) use record::record_of_json;
-pub(crate) use repair::wrong_blocks;
+pub(crate) use repair::bad_blocks;
 pub use repair::{RepairedObjects, get_object, object_bytes, repair_objects, verify_objects};
 pub use spread::Moved;
 pub(crate) use spread::carry;
