@@ -41,12 +41,17 @@ pub(super) fn unusable(fault: &Fault, view: &StripeView) -> Option<BlockIndex> {
         FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Invalid => {
             fault.block.map(|block| block.index)
         }
-        FaultKind::Lost | FaultKind::Stalled | FaultKind::Io => {
+        kind if says_nothing(kind) => {
             let mut homes = (0..).map(BlockIndex).zip(&view.homes);
             homes.find(|(_, home)| **home == Some(fault.node)).map(|(index, _)| index)
         }
         _ => None,
     }
+}
+
+/// Whether such a fault says nothing of blocks.
+fn says_nothing(kind: FaultKind) -> bool {
+    kind.is_silence() || kind == FaultKind::Io
 }
 
 /// A stored block could not be used, by this fault of a run: it is left out for a while. If the fault proves it, its copy counts as
@@ -58,6 +63,10 @@ pub(super) async fn leave_out(
     fault: &Fault,
     index: BlockIndex,
 ) {
+    if says_nothing(fault.kind) {
+        shared.memory().silent(group.id, index);
+        return;
+    }
     shared.memory().unreadable(group.id, index);
     let Some(member) = members.get(&fault.node) else { return };
     let condition = condition(group, index, &member.datanode, Some(fault)).await;

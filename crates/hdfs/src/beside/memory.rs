@@ -67,6 +67,8 @@ pub(super) struct Memory {
     barred: BTreeMap<(u64, NodeId), Instant>,
     /// Internal blocks that cannot be read, or are wrong.
     bad: BTreeMap<BlockId, Instant>,
+    /// Internal blocks whose agents were silent in a run.
+    silent: BTreeMap<BlockId, Instant>,
     /// Copies of internal blocks that are damaged or gone, by block and DataNode. They count as lost.
     damaged: BTreeMap<BlockId, BTreeMap<String, Damage>>,
     /// Staged blocks that were compared with their groups.
@@ -202,6 +204,7 @@ impl Memory {
         self.unbuilt.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);
         self.bad.retain(|_, until| *until > now);
+        self.silent.retain(|_, until| *until > now);
         let Self { groups, crowds, failures, .. } = self;
         crowds.retain(|(group, _), _| groups.contains_key(group));
         failures.retain(|group, _| groups.contains_key(group));
@@ -323,6 +326,11 @@ impl Memory {
         *until = (*until).max(Instant::now() + LONG_REST);
     }
 
+    /// Its agent was silent: nothing is known of the block itself.
+    pub fn silent(&mut self, group: u64, index: BlockIndex) {
+        self.silent.insert(block(group, index), Instant::now() + LONG_REST);
+    }
+
     /// The block can be read, and is not what the others of its group say.
     pub fn wrong(&mut self, group: u64, index: BlockIndex) {
         self.bad.insert(block(group, index), Instant::now() + WRONG_FOR);
@@ -330,6 +338,13 @@ impl Memory {
 
     /// The blocks of a group that are not to be used.
     pub fn bad(&self, group: u64) -> BTreeSet<BlockIndex> {
+        let all = block(group, BlockIndex(0))..=block(group, BlockIndex(u8::MAX));
+        let silent = self.silent.range(all).filter(|(_, until)| **until > Instant::now());
+        silent.map(|(id, _)| id.index).chain(self.of_no_use(group)).collect()
+    }
+
+    /// Those of them that could not be used by an agent that answered.
+    pub fn of_no_use(&self, group: u64) -> BTreeSet<BlockIndex> {
         let all = block(group, BlockIndex(0))..=block(group, BlockIndex(u8::MAX));
         let bad = self.bad.range(all.clone()).filter(|(_, until)| **until > Instant::now());
         let damaged = self.damaged.range(all).map(|(id, _)| id.index);

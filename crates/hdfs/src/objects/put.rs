@@ -361,8 +361,7 @@ mod tests {
         let options = PutOptions { code, block_bytes: None, cell_bytes: None, replace: false };
         let put = put(&Arc::new(namenode), file, "/data/x", &options, &mut |_| {}).await;
         assert!(matches!(put, Err(HdfsError::Refused { call: "create", .. })), "{put:?}");
-        let deleted = deleted.lock().unwrap().clone();
-        deleted
+        deleted.lock().unwrap().clone()
     }
 
     #[tokio::test]
