@@ -39,6 +39,13 @@ pub(crate) fn namenode(answers: &[(&'static str, Vec<u8>)]) -> NameNode {
 pub(crate) fn namenode_that(
     answers: impl Fn(&str, usize) -> Option<Vec<u8>> + Send + Sync + 'static,
 ) -> NameNode {
+    namenode_that_reads(move |method, _, before| answers(method, before))
+}
+
+/// The same, made from the arguments too.
+pub(crate) fn namenode_that_reads(
+    answers: impl Fn(&str, &[u8], usize) -> Option<Vec<u8>> + Send + Sync + 'static,
+) -> NameNode {
     let counts: Mutex<BTreeMap<String, usize>> = Mutex::default();
     let address = listen(move |mut stream| {
         let frame = |stream: &mut TcpStream| -> std::io::Result<Vec<u8>> {
@@ -60,7 +67,8 @@ pub(crate) fn namenode_that(
                 let count = counts.entry(method.clone()).or_default();
                 std::mem::replace(count, *count + 1)
             };
-            let answer = answers(&method, before);
+            prost::decode_length_delimiter(&mut rest).unwrap();
+            let answer = answers(&method, rest, before);
             let head = ResponseHeader {
                 call_id: header.call_id as u32,
                 status: i32::from(answer.is_none()),

@@ -58,6 +58,8 @@ pub struct Group {
     pub layout: Layout,
     /// Who has each internal block; an index without an entry is missing, or has no bytes.
     pub holders: BTreeMap<BlockIndex, Vec<Holder>>,
+    /// Whether the NameNode knows of a bad copy, and of fewer good blocks in service than are needed. Then it lists bad copies too.
+    pub corrupt: bool,
     /// A stripe of an object.
     pub stored: Option<Arc<Stored>>,
 }
@@ -132,6 +134,7 @@ impl Group {
                 data_bytes,
             },
             holders,
+            corrupt: located.corrupt,
             stored: None,
         })
     }
@@ -155,10 +158,16 @@ impl Group {
     /// How many more internal blocks may be lost before bytes are; `None` if they are already.
     pub fn spare(&self) -> Option<usize> {
         let missing = self.missing();
-        if !self.policy.code.recoverable(&missing) {
+        if self.is_unreadable() || !self.policy.code.recoverable(&missing) {
             return None;
         }
         Some((self.policy.code.distance() - 1).saturating_sub(missing.len()))
+    }
+
+    /// Whether fewer of its blocks are good than are needed, by the word of the NameNode, whatever it lists. It does not count those on DataNodes that
+    /// leave: where there are some, its word does not say that.
+    pub fn is_unreadable(&self) -> bool {
+        self.corrupt && self.holders.values().flatten().all(|holder| holder.datanode.in_service())
     }
 
     /// An internal block as messages name it.

@@ -63,6 +63,10 @@ pub(crate) async fn refresh(namenode: &NameNode, group: &Group) -> Result<Now, H
         Ok(None) | Err(HdfsError::NotFound(_)) => return gone(),
         Err(error) => return Err(error),
     };
+    // The inode of a file that was deleted, and that a snapshot has, leads to what has its old name by now.
+    if group.file_id != 0 && status.file_id != Some(group.file_id) {
+        return gone();
+    }
     // Only this group: a file may have thousands.
     let range = group.offset..group.offset.saturating_add(group.layout.data_bytes.max(1));
     let located = match namenode.locations_of(&path, range).await {
@@ -410,6 +414,22 @@ mod tests {
         ];
         let now = refresh(&crate::fake::namenode(&answers), &group).await.unwrap();
         assert!(matches!(now, Now::Same(now) if now.id == group.id));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_has_the_name_of_a_deleted_one_is_not_that_file() {
+        use prost::Message as _;
+
+        use crate::group::tests::held;
+        use crate::proto::names::FileInfo;
+
+        // A replicated file, which is no group.
+        let status = FileStatus { kind: 2, file_id: Some(8), ..FileStatus::default() };
+        let namenode =
+            crate::fake::namenode(&[("getFileInfo", FileInfo { status: Some(status) }.encode_to_vec())]);
+        let group = Group { file_id: 7, ..held([]) };
+        let now = refresh(&namenode, &group).await.unwrap();
+        assert!(matches!(now, Now::Changed(why) if why == "its file was deleted"));
     }
 
     #[tokio::test]

@@ -26,23 +26,40 @@ const SAYS_WITHIN: Duration = Duration::from_secs(5);
 /// A DataNode that did not answer is not asked again for this long.
 const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
+/// The NameNode lists a block no longer for at most this long before the maintenance of its DataNode is seen: what it had stopped to list earlier was
+/// lost before, as on a disk that failed.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// What is known of blocks that rest, by somebody who looks at the groups again and again.
 #[derive(Default)]
 pub(crate) struct Resting {
-    /// The DataNodes in maintenance, or on their way there, by address.
-    nodes: BTreeMap<String, Arc<DatanodeInfo>>,
+    /// The DataNodes in maintenance, or on their way there, by address, and since when that is known.
+    nodes: BTreeMap<String, (Arc<DatanodeInfo>, Instant)>,
     /// Those of them that cannot be asked: they are dead, gone, or did not answer.
     mute: BTreeSet<String>,
     /// When they did not answer.
     silent: BTreeMap<String, Instant>,
     /// Where the blocks were listed last that are not listed any more. Those are there too of which a DataNode says that it has them.
-    last: BTreeMap<BlockId, Vec<Arc<DatanodeInfo>>>,
+    last: BTreeMap<BlockId, Vec<Claim>>,
+}
+
+/// That a DataNode has a block which is not listed.
+struct Claim {
+    datanode: Arc<DatanodeInfo>,
+    /// When the NameNode listed it there no longer, or when the DataNode said that it has it.
+    at: Instant,
 }
 
 impl Resting {
     /// These DataNodes are in maintenance now, by the last look.
     pub fn now(&mut self, sight: &Sight) {
-        self.nodes = sight.maintenance.iter().map(|node| (address(node), Arc::new(node.clone()))).collect();
+        let (before, now) = (std::mem::take(&mut self.nodes), Instant::now());
+        let since = |node: &DatanodeInfo| {
+            let known = before.get(&address(node)).filter(|(known, _)| known.id.uuid == node.id.uuid);
+            known.map_or(now, |(_, since)| *since)
+        };
+        let nodes = sight.maintenance.iter();
+        self.nodes = nodes.map(|node| (address(node), (Arc::new(node.clone()), since(node)))).collect();
         self.mute = self.nodes.keys().cloned().collect();
         for node in sight.live.iter().map(address).filter(|node| !sight.gone.contains_key(node)) {
             self.mute.remove(&node);
@@ -70,7 +87,9 @@ impl Resting {
                 self.last.remove(&id);
             } else if let Some(holders) = before.and_then(|before| before.holders.get(&index)) {
                 let nodes = holders.iter().map(|holder| holder.datanode.clone());
-                self.last.insert(id, nodes.filter(|node| !is_damaged(index, &address(node))).collect());
+                let whole = nodes.filter(|node| !is_damaged(index, &address(node)));
+                let at = Instant::now();
+                self.last.insert(id, whole.map(|datanode| Claim { datanode, at }).collect());
             }
         }
     }
@@ -82,7 +101,15 @@ impl Resting {
 
     /// A DataNode says that it has the block.
     pub fn found(&mut self, group: &Group, index: BlockIndex, datanode: &Arc<DatanodeInfo>) {
-        self.last.entry(block(group, index)).or_default().push(datanode.clone());
+        let claims = self.last.entry(block(group, index)).or_default();
+        claims.retain(|claim| claim.datanode.id.uuid != datanode.id.uuid);
+        claims.push(Claim { datanode: datanode.clone(), at: Instant::now() });
+    }
+
+    /// Whether a DataNode in maintenance has what is claimed; `None` for one that is not in maintenance. One that was formatted anew is another one.
+    fn holds(&self, claim: &Claim) -> Option<bool> {
+        let (node, since) = self.nodes.get(&address(&claim.datanode))?;
+        (node.id.uuid == claim.datanode.id.uuid).then(|| claim.at + SEEN_WITHIN >= *since)
     }
 
     /// The DataNode in maintenance that has the block, if there is one.
@@ -91,9 +118,14 @@ impl Resting {
             return None;
         }
         let listed = group.holders.get(&index).into_iter().flatten().map(|holder| &holder.datanode);
-        let last = self.last.get(&block(group, index)).into_iter().flatten();
         let here = |node: &Arc<_>| self.nodes.get_key_value(&address(node)).map(|(node, _)| node.as_str());
-        listed.chain(last).find_map(here)
+        listed.chain(self.held(group, index)).find_map(here)
+    }
+
+    /// The DataNodes in maintenance that have a block which is not listed.
+    fn held(&self, group: &Group, index: BlockIndex) -> impl Iterator<Item = &Arc<DatanodeInfo>> {
+        let claims = self.last.get(&block(group, index)).into_iter().flatten();
+        claims.filter(|claim| self.holds(claim) == Some(true)).map(|claim| &claim.datanode)
     }
 
     /// Of a group's blocks of which no copy can be used now, those that are lost: the others rest, or may rest on DataNodes that
@@ -116,9 +148,13 @@ impl Resting {
         unusable
     }
 
-    /// Those of these blocks that the NameNode does not list, and of which nobody knows where they were.
+    /// Those of these blocks that the NameNode does not list, and of which nobody knows where they were; or that were on a DataNode which is in
+    /// maintenance by now, and may have lost them before.
     pub fn unknown(&self, group: &Group, blocks: &[BlockIndex]) -> Vec<BlockIndex> {
-        let seen = |index| group.holders.contains_key(&index) || self.last.contains_key(&block(group, index));
+        let sure = |claims: &Vec<Claim>| claims.iter().all(|claim| self.holds(claim) != Some(false));
+        let seen = |index| {
+            group.holders.contains_key(&index) || self.last.get(&block(group, index)).is_some_and(sure)
+        };
         blocks.iter().copied().filter(|index| group.named(*index) && !seen(*index)).collect()
     }
 
@@ -131,9 +167,16 @@ impl Resting {
     /// The DataNodes in maintenance of which nobody knows that they have a block of the group.
     fn without(&self, group: &Group) -> impl Iterator<Item = (&String, &Arc<DatanodeInfo>)> {
         let listed = group.holders.values().flatten().map(|holder| &holder.datanode);
-        let last = group.expected().filter_map(|index| self.last.get(&block(group, index))).flatten();
+        let last = group.expected().flat_map(|index| self.held(group, index));
         let held: BTreeSet<String> = listed.chain(last).map(|node| address(node)).collect();
-        self.nodes.iter().filter(move |(node, _)| !held.contains(*node))
+        let others = self.nodes.iter().filter(move |(node, _)| !held.contains(*node));
+        others.map(|(address, (node, _))| (address, node))
+    }
+
+    /// As if what is known were older by so much.
+    #[cfg(test)]
+    pub fn age(&mut self, by: Duration) {
+        self.last.values_mut().flatten().for_each(|claim| claim.at -= by);
     }
 }
 
@@ -297,6 +340,41 @@ mod tests {
         assert_eq!(lost(&resting, &group), [0, 1]);
         resting.keep(&BTreeMap::new());
         assert!(resting.last.is_empty(), "its file was deleted");
+    }
+
+    #[test]
+    fn what_was_lost_before_the_maintenance_does_not_rest_unless_its_datanode_says_so_or_cannot_be_asked() {
+        let (mut resting, group) = (Resting::default(), without(&[0]));
+        let old = |resting: &mut Resting| {
+            resting.renew(Some(&without(&[])), &group, |_, _| false);
+            resting.age(2 * SEEN_WITHIN);
+        };
+        old(&mut resting);
+        assert!(resting.unknown(&group, &group.missing()).is_empty(), "no DataNode is in maintenance");
+        resting.now(&sight(&[0], &[]));
+        assert_eq!((lost(&resting, &group), resting.at(&group, BlockIndex(0))), (vec![0], None));
+        assert_eq!((resting.unknown(&group, &group.missing()).len(), resting.to_ask(&group).len()), (1, 1));
+        resting.now(&sight(&[0], &[0]));
+        assert_eq!(lost(&resting, &group), [0; 0], "it cannot be asked");
+        resting.now(&sight(&[0], &[]));
+        resting.found(&group, BlockIndex(0), &Arc::new(at(0)));
+        assert_eq!(
+            (lost(&resting, &group), resting.to_ask(&group).len()),
+            (vec![], 0),
+            "it says that it has it"
+        );
+        resting.age(2 * SEEN_WITHIN);
+        resting.now(&sight(&[0], &[0]));
+        resting.now(&sight(&[], &[0]));
+        resting.now(&sight(&[0], &[]));
+        assert_eq!(lost(&resting, &group), [0], "it said that in an earlier maintenance");
+        // Another DataNode has that address by now.
+        resting.renew(Some(&without(&[])), &group, |_, _| false);
+        assert_eq!(lost(&resting, &group), [0; 0]);
+        let mut anew = sight(&[0], &[]);
+        anew.maintenance[0].id.uuid = "formatted anew".into();
+        resting.now(&anew);
+        assert_eq!((lost(&resting, &group), resting.at(&group, BlockIndex(0))), (vec![0], None));
     }
 
     #[test]

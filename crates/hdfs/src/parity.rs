@@ -247,6 +247,7 @@ mod tests {
             offset: 0,
             layout,
             holders: BTreeMap::new(),
+            corrupt: false,
             stored: None,
         }
     }

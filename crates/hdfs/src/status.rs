@@ -46,6 +46,8 @@ pub struct AtRisk {
     pub missing: Vec<u8>,
     /// Indices that only silent DataNodes have.
     pub silent: Vec<u8>,
+    /// Whether the NameNode calls it corrupt: then it lists bad copies too, which are in neither of these.
+    pub corrupt: bool,
     /// How many more losses it bears, without the blocks on silent DataNodes; `None`: bytes are lost.
     pub spare: Option<usize>,
 }
@@ -164,7 +166,7 @@ fn at_risk(group: &Group, silent: &BTreeMap<String, u64>) -> Option<AtRisk> {
         .map(|(index, _)| *index)
         .filter(|index| group.block_bytes(*index) > 0)
         .collect();
-    if gone.is_empty() && only_silent.is_empty() {
+    if gone.is_empty() && only_silent.is_empty() && !group.corrupt {
         return None;
     }
     let mut without = group.clone();
@@ -178,6 +180,7 @@ fn at_risk(group: &Group, silent: &BTreeMap<String, u64>) -> Option<AtRisk> {
         policy: group.policy.name.clone(),
         missing: numbers(&gone),
         silent: numbers(&only_silent),
+        corrupt: group.corrupt,
         spare: without.spare(),
     })
 }
@@ -210,6 +213,26 @@ mod tests {
         // 0 is what a NameNode says that never heard it, and one that does not tell.
         assert_eq!(silences([datanode(Some(90), Some(0)), datanode(Some(50), None)]), [0, 40]);
         assert_eq!(silences([datanode(Some(90), Some(0)), datanode(Some(50), Some(20_000))]), [20_000, 0]);
+    }
+
+    #[test]
+    fn a_group_that_hdfs_calls_corrupt_is_lost_whatever_is_listed() {
+        use crate::group::tests::{datanode, held};
+
+        let group = |indices: &[u8], state| {
+            let at = |index: u8| datanode(([10, 0, 0, 1], u16::from(index) + 1).into());
+            let leaves = |index: u8| DatanodeInfo { admin_state: Some(state), ..at(index) };
+            let node = |index: &u8| (*index, if *index == 4 { leaves(*index) } else { at(*index) });
+            Group { corrupt: true, ..held(indices.iter().map(node)) }
+        };
+        let spare = |indices: &[u8], state| at_risk(&group(indices, state), &BTreeMap::new()).unwrap().spare;
+        assert_eq!(spare(&[0, 3, 4], 0), None, "one of the three that are listed is bad");
+        assert_eq!(spare(&[0, 1, 2, 3, 4], 0), None);
+        assert_eq!(
+            spare(&[0, 1, 2, 3, 4], 1),
+            Some(2),
+            "HDFS does not count the one that is being decommissioned"
+        );
     }
 
     #[tokio::test]

@@ -264,6 +264,7 @@ mod tests {
                 data_bytes,
             },
             holders: there.map(|index| (index, vec![datanode.holder()])).collect(),
+            corrupt: false,
             stored: None,
         };
         let mut verified = Verified::default();

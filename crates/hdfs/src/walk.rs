@@ -79,9 +79,12 @@ impl<'a> Walk<'a> {
 }
 
 /// Why scans leave files alone: a policy whose code is not known. Each reason is told once, whatever the number of its files; a group that cannot be is a reason of its own.
+/// So is each object that cannot be read, or is an encoded file that was changed.
 #[derive(Default)]
 pub(crate) struct LeftAlone {
     known: BTreeSet<String>,
+    /// The folders of these objects.
+    objects: BTreeSet<String>,
     new: Vec<String>,
 }
 
@@ -92,6 +95,23 @@ impl LeftAlone {
         if self.known.insert(why.strip_prefix(path).unwrap_or(&why).to_owned()) {
             self.new.push(format!("{why}; files like that are left alone"));
         }
+    }
+
+    /// The object with the record in this folder is left alone, or some of it; or nothing is wrong with it any more.
+    pub(crate) fn object(&mut self, folder: &str, why: Option<&HdfsError>) {
+        match why {
+            None => _ = self.objects.remove(folder),
+            Some(why) => {
+                if self.objects.insert(folder.to_owned()) {
+                    self.new.push(why.to_string());
+                }
+            }
+        }
+    }
+
+    /// There are only these objects.
+    pub(crate) fn only_objects(&mut self, folders: &BTreeSet<&str>) {
+        self.objects.retain(|folder| folders.contains(folder.as_str()));
     }
 
     /// What was not told yet.
@@ -158,7 +178,7 @@ pub(crate) async fn groups(
         }
     }
     // A stripe of which HDFS has no block has no id, and nothing can be done for it.
-    let stripes = objects.stripes(namenode, records).await?.into_iter();
+    let stripes = objects.stripes(namenode, records, left_alone).await?.into_iter();
     let there = stripes.filter(|stripe| stripe.expected().any(|index| stripe.named(index)));
     groups.extend(there.map(|mut stripe| {
         nodes.share(&mut stripe);

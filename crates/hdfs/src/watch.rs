@@ -215,11 +215,11 @@ impl Picture {
         let (mut damaged, mut unreadable, mut bytes, mut missing) = (0, 0, 0, 0);
         for group in self.groups.values() {
             let lost = lost(group, gone, &self.resting);
-            if lost.is_empty() {
+            if lost.is_empty() && !group.is_unreadable() {
                 continue;
             }
             damaged += 1;
-            unreadable += usize::from(!group.policy.code.recoverable(&lost));
+            unreadable += usize::from(group.is_unreadable() || !group.policy.code.recoverable(&lost));
             missing += lost.iter().filter(|index| !group.holders.contains_key(index)).count();
             bytes += lost.iter().map(|index| group.block_bytes(*index)).sum::<u64>();
             now.extend(lost.into_iter().map(|index| BlockId { stripe: StripeId(group.id), index }));

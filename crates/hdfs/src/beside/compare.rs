@@ -18,7 +18,7 @@ use super::damage::{leave_out, rotten, unusable};
 use super::members::{Member, Staged};
 use super::rebuild::conduct;
 use super::{Event, Shared, scene};
-use crate::objects::wrong_blocks;
+use crate::objects::bad_blocks;
 use crate::repair::disagreeing;
 use crate::store::COMPARE;
 use crate::vigil::address;
@@ -76,7 +76,7 @@ pub(super) async fn compare(
         };
         let (without, with) = tokio::try_join!(run(without), run(with))?;
         let Some(fault) = without.fault.or(with.fault) else { return sound(true) };
-        match fault.block.map(|block| block.index).filter(|_| unusable(fault.kind)) {
+        match unusable(&fault, &view) {
             None => return Err(fault.into()),
             Some(index) if index == id.index => {
                 return Ok(match has_wrong_bytes(&fault, staged) {
@@ -173,9 +173,10 @@ pub(super) async fn wrong(
     stored.holders.retain(|index, _| takes_part(index));
     // Recorded digests tell which blocks are wrong, also where no more than needed are left.
     let looked: Result<BTreeMap<BlockIndex, Option<FaultKind>>, _> = match group.stored.is_some() {
-        true => {
-            wrong_blocks(&stored).await.map(|wrong| wrong.into_iter().map(|index| (index, None)).collect())
-        }
+        true => bad_blocks(&stored).await.map(|bad| {
+            let wrong = bad.into_iter().filter(|(_, fault)| fault.kind == FaultKind::Corrupt);
+            wrong.map(|(index, _)| (index, None)).collect()
+        }),
         false => disagreeing(stored)
             .await
             .map(|left_out| left_out.into_iter().map(|(index, fault)| (index, Some(fault.kind))).collect()),
@@ -200,7 +201,30 @@ pub(super) async fn wrong(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beside::members::tests::staged;
+    use crate::beside::members::tests::{register, staged};
+    use crate::beside::tests::shared;
+    use crate::group::tests::{datanode, held};
+
+    #[tokio::test]
+    async fn a_block_is_compared_without_those_whose_agents_cannot_be_reached() {
+        let (shared, _happens) = shared(crate::fake::namenode(&[]));
+        let at = |port: u16| datanode(([10, 0, 0, 1], port).into());
+        let group = held((1..5).map(|index| (index, at(index.into()))));
+        for port in 1..6 {
+            register(&shared.members, &format!("10.0.0.1:{port}"), 11).await;
+        }
+        shared.memory().live = (1..6).map(at).collect();
+        shared.memory().renew(group.clone());
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut members = shared.members.alive();
+        members.values_mut().for_each(|member| member.control = nobody);
+        let (node, _) = members.iter().find(|(_, member)| member.datanode == "10.0.0.1:5").unwrap();
+        let block = staged(group.id, 0, *node);
+        let compared = compare(&shared, &group, &block, &members).await.unwrap();
+        assert!(matches!(compared, Compared::Sound { proved: false }), "no more are left than needed");
+        assert_eq!(shared.memory().bad(group.id), [BlockIndex(4)].into(), "it was not read");
+        assert_eq!(shared.memory().lost(&group), [BlockIndex(0)], "that says nothing of the block");
+    }
 
     #[test]
     fn only_wrong_bytes_prove_that_a_staged_block_is_of_no_use() {

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::StripeView;
 use kintsu_wire::message::{Fault, FaultKind};
 
 use super::Shared;
@@ -32,13 +33,29 @@ enum Condition {
     Unknown,
 }
 
-/// Whether such a fault of a stored block says that it cannot be used as it is, so that others have to take its place.
-pub(super) fn unusable(kind: FaultKind) -> bool {
-    matches!(kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Invalid)
+/// The block of a group that cannot be used, by this fault of a run, so that others have to take its place: the one that the fault names, or the one
+/// whose node stalls, cannot be reached by the others, or has a disk with errors. Such a node may be alive for the NameNode and for the coordinator, and the
+/// next run would go along it again.
+pub(super) fn unusable(fault: &Fault, view: &StripeView) -> Option<BlockIndex> {
+    match fault.kind {
+        FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Invalid => {
+            fault.block.map(|block| block.index)
+        }
+        kind if says_nothing(kind) => {
+            let mut homes = (0..).map(BlockIndex).zip(&view.homes);
+            homes.find(|(_, home)| **home == Some(fault.node)).map(|(index, _)| index)
+        }
+        _ => None,
+    }
+}
+
+/// Whether such a fault says nothing of blocks.
+fn says_nothing(kind: FaultKind) -> bool {
+    kind.is_silence() || kind == FaultKind::Io
 }
 
 /// A stored block could not be used, by this fault of a run: it is left out for a while. If the fault proves it, its copy counts as
-/// damaged, and that is told if it is news.
+/// damaged, and that is told if it is news. That a node was silent proves nothing.
 pub(super) async fn leave_out(
     shared: &Shared,
     group: &Group,
@@ -46,6 +63,10 @@ pub(super) async fn leave_out(
     fault: &Fault,
     index: BlockIndex,
 ) {
+    if says_nothing(fault.kind) {
+        shared.memory().silent(group.id, index);
+        return;
+    }
     shared.memory().unreadable(group.id, index);
     let Some(member) = members.get(&fault.node) else { return };
     let condition = condition(group, index, &member.datanode, Some(fault)).await;
@@ -138,6 +159,8 @@ fn note(memory: &mut Memory, group: &Group, index: BlockIndex, datanode: &str, c
 mod tests {
     use std::net::SocketAddr;
 
+    use kintsu_dag::{BlockId, StripeId};
+
     use super::*;
     use crate::group::tests::{datanode, held};
     use crate::transfer;
@@ -184,6 +207,28 @@ mod tests {
             {
                 assert!(!lost(at, kind).await, "{kind:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_run_does_without_the_block_that_is_named_and_without_that_of_a_node_that_is_silent() {
+        let mut view = held((0..5).map(|index| (index, datanode(([10, 0, 0, 1], index.into()).into()))))
+            .view(NodeId::CLIENT, |_| false);
+        // The node of the fault has block 3; nobody has block 2.
+        view.homes = [Some(NodeId(4)), Some(NodeId(2)), None, Some(NodeId(1)), Some(NodeId(3))].into();
+        let out = |kind, block: Option<u8>, node| {
+            let block = block.map(|index| BlockId { stripe: StripeId(16), index: BlockIndex(index) });
+            unusable(&Fault { node: NodeId(node), block, ..fault(kind) }, &view).map(|index| index.0)
+        };
+        for kind in [FaultKind::Lost, FaultKind::Stalled, FaultKind::Io] {
+            assert_eq!((out(kind, None, 1), out(kind, Some(3), 1)), (Some(3), Some(3)), "{kind:?}");
+            assert_eq!(out(kind, None, 9), None, "{kind:?}: it has no block");
+        }
+        for kind in [FaultKind::Corrupt, FaultKind::Missing, FaultKind::Stale, FaultKind::Invalid] {
+            assert_eq!((out(kind, Some(1), 2), out(kind, None, 2)), (Some(1), None), "{kind:?}");
+        }
+        for kind in [FaultKind::Full, FaultKind::Mismatch, FaultKind::Aborted] {
+            assert_eq!((out(kind, Some(1), 2), out(kind, None, 2)), (None, None), "{kind:?}");
         }
     }
 

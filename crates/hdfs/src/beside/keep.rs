@@ -5,7 +5,9 @@ use kintsu_dag::BlockIndex;
 
 use super::Shared;
 use super::members::Staged;
+use crate::handover::found;
 use crate::objects::is_gone;
+use crate::vigil::address;
 use crate::{Group, HdfsError};
 
 /// Whether nobody needs a staged block any more whose group is not what it was. An object is found by the name of its folder, and that may have
@@ -21,7 +23,32 @@ pub(super) async fn nobody_needs(shared: &Shared, group: &Group, staged: &Staged
     Ok(gone || shared.memory().no_file_has(staged.held.id))
 }
 
-/// Whether a block that is staged could be rebuilt without that: from what DataNodes have, and from what else is staged on agents that are
+/// Whether a DataNode that is listed with a staged block has that for certain, so that nobody needs the staged one. The NameNode lists a copy on a DataNode that
+/// came back until it has read what that has; and where it calls the group corrupt, it lists copies that it knows to be bad. So the DataNode is
+/// asked, unless the block could be rebuilt once more.
+///
+/// # Errors
+/// Those of calls to the NameNode.
+pub(super) async fn has_it(
+    shared: &Shared,
+    group: &Group,
+    staged: &Staged,
+    datanode: &str,
+) -> Result<bool, HdfsError> {
+    if again(shared, group, staged) {
+        return Ok(true);
+    }
+    let index = staged.held.id.index;
+    let mut holders = group.holders.get(&index).into_iter().flatten();
+    match holders.find(|holder| address(&holder.datanode) == datanode) {
+        Some(holder) if !group.corrupt => {
+            Ok(found(&shared.namenode, group, &holder.datanode, vec![index]).await?.is_some())
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Whether a block that is staged could be rebuilt without that: from what DataNodes have of others, and from what else is staged on agents that are
 /// there.
 pub(super) fn again(shared: &Shared, group: &Group, staged: &Staged) -> bool {
     let members = shared.members.alive();
@@ -33,7 +60,9 @@ pub(super) fn again(shared: &Shared, group: &Group, staged: &Staged) -> bool {
         other.node != staged.node && of_now && member.is_some() && memory.could_be_read(other)
     };
     let bad = memory.bad(group.id);
-    let stored = |index: BlockIndex| memory.holder(group, index).is_some() && !bad.contains(&index);
+    // Of the copies of a corrupt group nobody knows which are bad.
+    let sound = |index: BlockIndex| !group.corrupt && index != staged.held.id.index && !bad.contains(&index);
+    let stored = |index: BlockIndex| sound(index) && memory.holder(group, index).is_some();
     let lost: Vec<BlockIndex> = group
         .expected()
         .filter(|index| !stored(*index))

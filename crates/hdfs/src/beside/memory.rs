@@ -67,6 +67,8 @@ pub(super) struct Memory {
     barred: BTreeMap<(u64, NodeId), Instant>,
     /// Internal blocks that cannot be read, or are wrong.
     bad: BTreeMap<BlockId, Instant>,
+    /// Internal blocks whose agents were silent in a run.
+    silent: BTreeMap<BlockId, Instant>,
     /// Copies of internal blocks that are damaged or gone, by block and DataNode. They count as lost.
     damaged: BTreeMap<BlockId, BTreeMap<String, Damage>>,
     /// Staged blocks that were compared with their groups.
@@ -134,7 +136,7 @@ impl Memory {
             if self.group_of(*id).is_some() {
                 continue;
             }
-            match groups.get(by_block.get(id).unwrap_or(&id.stripe.0)) {
+            match group_id(&by_block, *id).and_then(|group| groups.get(&group)) {
                 Some(group) if !self.groups.contains_key(&group.id) => {
                     self.by_block.extend(names(group));
                     self.groups.insert(group.id, group.clone());
@@ -192,7 +194,7 @@ impl Memory {
 
     /// The group of a block on an agent.
     pub fn group_of(&self, block: BlockId) -> Option<&Group> {
-        self.groups.get(self.by_block.get(&block).unwrap_or(&block.stripe.0))
+        self.groups.get(&group_id(&self.by_block, block)?)
     }
 
     /// Forgets what is no longer so.
@@ -202,6 +204,7 @@ impl Memory {
         self.unbuilt.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);
         self.bad.retain(|_, until| *until > now);
+        self.silent.retain(|_, until| *until > now);
         let Self { groups, crowds, failures, .. } = self;
         crowds.retain(|(group, _), _| groups.contains_key(group));
         failures.retain(|group, _| groups.contains_key(group));
@@ -323,6 +326,11 @@ impl Memory {
         *until = (*until).max(Instant::now() + LONG_REST);
     }
 
+    /// Its agent was silent: nothing is known of the block itself.
+    pub fn silent(&mut self, group: u64, index: BlockIndex) {
+        self.silent.insert(block(group, index), Instant::now() + LONG_REST);
+    }
+
     /// The block can be read, and is not what the others of its group say.
     pub fn wrong(&mut self, group: u64, index: BlockIndex) {
         self.bad.insert(block(group, index), Instant::now() + WRONG_FOR);
@@ -330,6 +338,13 @@ impl Memory {
 
     /// The blocks of a group that are not to be used.
     pub fn bad(&self, group: u64) -> BTreeSet<BlockIndex> {
+        let all = block(group, BlockIndex(0))..=block(group, BlockIndex(u8::MAX));
+        let silent = self.silent.range(all).filter(|(_, until)| **until > Instant::now());
+        silent.map(|(id, _)| id.index).chain(self.of_no_use(group)).collect()
+    }
+
+    /// Those of them that could not be used by an agent that answered.
+    pub fn of_no_use(&self, group: u64) -> BTreeSet<BlockIndex> {
         let all = block(group, BlockIndex(0))..=block(group, BlockIndex(u8::MAX));
         let bad = self.bad.range(all.clone()).filter(|(_, until)| **until > Instant::now());
         let damaged = self.damaged.range(all).map(|(id, _)| id.index);
@@ -490,6 +505,13 @@ impl Memory {
 fn names(group: &Group) -> Vec<(BlockId, u64)> {
     let blocks = group.expected().filter(|index| group.stored.is_some() && group.named(*index));
     blocks.map(|index| (group.on_agents(index), group.id)).collect()
+}
+
+/// The id of the group of a block on an agent. That of a block of HDFS's own groups, whose ids are negative, is in its name; the name of a block of an object says
+/// nothing of its stripe, whose id may be that of any object's block.
+fn group_id(by_block: &BTreeMap<BlockId, u64>, block: BlockId) -> Option<u64> {
+    let own = || ((block.stripe.0 as i64) < 0).then_some(block.stripe.0);
+    by_block.get(&block).copied().or_else(own)
 }
 
 fn leave(resting: &mut BTreeMap<u64, Instant>, group: u64, long: Duration) {

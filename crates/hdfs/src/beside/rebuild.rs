@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::many::Scene;
-use kintsu_plan::{DamagedStripe, Plan, Recovery, Repair, Schedule, Shares, StripeView, Topology};
+use kintsu_plan::{
+    DamagedStripe, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology,
+};
 use kintsu_runtime::Conducted;
 use kintsu_wire::message::{FaultKind, HeldBlock, RunOutcome};
 use tokio::task::JoinSet;
@@ -192,10 +194,13 @@ async fn rebuild(shared: &Arc<Shared>, job: Job) -> Result<(), HdfsError> {
 async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
     let began = Instant::now();
     let group = &job.group;
-    let excluded: Vec<_> = shared.memory().bad(group.id).into_iter().collect();
+    let out = {
+        let memory = shared.memory();
+        [memory.bad(group.id), memory.of_no_use(group.id)]
+    };
     let requestors = job.recovery.requestors(&job.view, &job.topology, &job.lost)?;
     let wanted = Repair { lost: job.lost.clone(), requestors, method: shared.config.method };
-    let planned = job.recovery.assign(&job.view, &job.topology, &wanted, &excluded)?;
+    let planned = planned(&mut job.recovery, (&job.view, &job.topology), &wanted, out)?;
     let expect: Vec<Option<[u8; 16]>> = (0..group.policy.code.n())
         .map(|i| BlockIndex(i as u8))
         .map(|index| group.digest(index).filter(|_| job.lost.contains(&index)).map(|digest| digest.0))
@@ -210,7 +215,8 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
         shared.tell(Event::Staged { block, datanode, ms, helpers });
     }
     if let Some(fault) = ended.fault {
-        match fault.block.map(|block| block.index) {
+        let mismatch = fault.block.filter(|_| fault.kind == FaultKind::Mismatch);
+        match mismatch.map(|block| block.index).or_else(|| unusable(&fault, &job.view)) {
             // What was rebuilt is not what was recorded: some block has wrong bytes under valid checksums.
             Some(index) if fault.kind == FaultKind::Mismatch => {
                 let found = wrong(shared, group, &job.view, index).await?;
@@ -218,7 +224,7 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
                     shared.memory().give_up(group.id);
                 }
             }
-            Some(index) if unusable(fault.kind) && !job.lost.contains(&index) => {
+            Some(index) if !job.lost.contains(&index) => {
                 leave_out(shared, group, &job.members, &fault, index).await;
             }
             _ if wanted.requestors.contains(&fault.node) => shared.memory().bar(group.id, fault.node),
@@ -227,6 +233,22 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
         return Err(fault.into());
     }
     Ok(())
+}
+
+/// Plans a rebuild without the first of these blocks; if too few are left, without the second ones, which are of no use to anybody: an agent that was silent may
+/// answer now.
+///
+/// # Errors
+/// `Plan`.
+fn planned(
+    recovery: &mut Recovery,
+    (view, topology): (&StripeView, &Topology),
+    wanted: &Repair,
+    out: [BTreeSet<BlockIndex>; 2],
+) -> Result<RepairPlan, HdfsError> {
+    let [most, least] = out.map(|blocks| blocks.into_iter().collect::<Vec<_>>());
+    let planned = recovery.assign(view, topology, wanted, &most);
+    Ok(planned.or_else(|_| recovery.assign(view, topology, wanted, &least))?)
 }
 
 /// The blocks that agents finished in a run.
@@ -339,6 +361,33 @@ mod tests {
         let damaged = scene::damaged(&group, &[BlockIndex(2)], &BTreeMap::new(), &topology, &barred, &homes);
         assert_eq!(damaged.view.homes, [Some(a), Some(b), None, None, None]);
         assert!(damaged.barred.is_empty());
+    }
+
+    #[test]
+    fn a_block_whose_agent_was_silent_is_left_out_unless_it_is_needed() {
+        let node =
+            kintsu_plan::Node { rack: kintsu_dag::RackId(0), usable: true, used_bytes: 0, room_bytes: None };
+        let topology =
+            Topology { nodes: (0..8).map(|id| (NodeId(id), node.clone())).collect(), ..Topology::default() };
+        let helpers = |lost: &[u8], memory: &Memory| {
+            let mut view = group(16, lost).view(NodeId::CLIENT, |_| true);
+            for (index, home) in view.homes.iter_mut().enumerate() {
+                *home = home.map(|_| NodeId(index as u32));
+            }
+            let (lost, requestors) = (lost.iter().map(|index| BlockIndex(*index)), [6, 7].map(NodeId));
+            let requestors = requestors[..lost.len()].to_vec();
+            let wanted = Repair { lost: lost.collect(), requestors, method: kintsu_plan::Method::Pipeline };
+            let out = [memory.bad(16), memory.of_no_use(16)];
+            let planned = planned(&mut Recovery::new(), (&view, &topology), &wanted, out);
+            planned.ok().map(|planned| planned.helpers.into_iter().collect::<BTreeSet<_>>())
+        };
+        let mut memory = Memory::default();
+        memory.silent(16, BlockIndex(2));
+        assert_eq!(helpers(&[0], &memory), Some([1, 3, 4].map(BlockIndex).into()));
+        assert_eq!(helpers(&[0, 1], &memory), Some([2, 3, 4].map(BlockIndex).into()), "it may answer now");
+        memory.unreadable(16, BlockIndex(3));
+        assert_eq!(helpers(&[0], &memory), Some([1, 2, 4].map(BlockIndex).into()));
+        assert_eq!(helpers(&[0, 1], &memory), None);
     }
 
     #[tokio::test]

@@ -7,7 +7,8 @@ use super::Shared;
 use crate::maintenance::ask;
 use crate::{Group, HdfsError};
 
-/// The indices of a group that are lost for certain. DataNodes in maintenance are asked first where nobody knows where a block was.
+/// The indices of a group that are lost for certain. DataNodes in maintenance are asked first where nobody knows where a block was, or
+/// whether it was lost there before.
 ///
 /// # Errors
 /// Those of calls.
@@ -44,6 +45,8 @@ pub(super) async fn is_lost(shared: &Shared, group: &Group, index: BlockIndex) -
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use prost::Message as _;
 
     use super::*;
@@ -54,15 +57,22 @@ mod tests {
     use crate::transfer;
     use crate::vigil::Sight;
 
-    /// Whether index 2 is lost, of which it is not known where it was, when this DataNode is in maintenance and lives.
-    async fn lost_beside(at: std::net::SocketAddr) -> bool {
+    /// Whether index 2 is lost when this DataNode is in maintenance and lives. It is not known where the block was; or it `was` there, and was listed no longer
+    /// before that began.
+    async fn lost_beside(at: std::net::SocketAddr, was: bool) -> bool {
         let namenode = fake::namenode(&[("getBlockKeys", BlockKeys { keys: None }.encode_to_vec())]);
         let (shared, _happens) = shared(namenode);
         let others = (0..5).filter(|index| *index != 2);
         let group = held(others.map(|index| (index, datanode(([10, 0, 0, 1], index.into()).into()))));
         let nodes = vec![datanode(at)];
         let sight = Sight { live: nodes.clone(), maintenance: nodes, ..Sight::default() };
+        if was {
+            let mut before = held([(2, datanode(at))]);
+            before.holders.extend(group.holders.clone());
+            shared.memory().renew(before);
+        }
         shared.memory().renew(group.clone());
+        shared.memory().maintenance.age(Duration::from_secs(60));
         shared.memory().maintenance.now(&sight);
         let lost = is_lost(&shared, &group, BlockIndex(2)).await.unwrap();
         let known = shared.memory().maintenance.at(&group, BlockIndex(2)).is_some();
@@ -76,10 +86,12 @@ mod tests {
             transfer::tests::datanode(move |_| answer.clone().map_err(str::to_owned))
         };
         let absent = "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException: Replica not found";
-        assert!(lost_beside(says(Err(absent))).await);
-        assert!(!lost_beside(says(Ok(vec![1; 99]))).await);
-        assert!(!lost_beside(says(Err("java.io.IOException: busy"))).await);
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert!(!lost_beside(nobody).await);
+        for was in [false, true] {
+            assert!(lost_beside(says(Err(absent)), was).await, "{was}");
+            assert!(!lost_beside(says(Ok(vec![1; 99])), was).await, "{was}");
+            assert!(!lost_beside(says(Err("java.io.IOException: busy")), was).await, "{was}");
+            assert!(!lost_beside(nobody, was).await, "{was}");
+        }
     }
 }

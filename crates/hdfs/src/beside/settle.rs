@@ -1,7 +1,7 @@
 //! Staged blocks are brought into HDFS by the safe way, or dropped.
 //!
 //! Each time the NameNode is asked first. If it lists the index on a DataNode that is not gone, and the copy there is not
-//! damaged, the staged block is not needed. The block is compared with the rest of its group, once. If the NameNode lists the
+//! damaged, the staged block is not needed; where it may be the last copy, that DataNode has to say so too (`keep`). The block is compared with the rest of its group, once. If the NameNode lists the
 //! index on a DataNode that is gone, it does not know yet, and the block waits; or, after a time that the operator chose, it is
 //! told, as readers tell it of corrupt blocks. Of a damaged copy it is told when that was read again. Both only if the staged block
 //! is proved.
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::compare::{Compared, compare, has_wrong_bytes};
 use super::damage::look_again;
-use super::keep::{again, keep, nobody_needs};
+use super::keep::{again, has_it, keep, nobody_needs};
 use super::members::{Member, Staged};
 use super::memory::{Memory, Work};
 use super::rebuild::conduct;
@@ -53,13 +53,13 @@ enum Verdict {
     Counted { proved: bool },
     /// It was not counted or not taken here, or could not be `read`: why. It is rebuilt beside another DataNode, if it can be.
     Elsewhere { why: String, read: bool },
-    /// Its group is not as it was, but somebody may need it: why.
+    /// Its group is not as it was, or a DataNode is listed with it, but somebody may need it: why.
     Keep(String),
 }
 
 /// What comes next for a staged block that nothing speaks against.
 enum Step {
-    /// A DataNode has the index.
+    /// A DataNode is listed with the index.
     Needless(String),
     /// The DataNode beside it can no longer have it: why.
     Unfit(String),
@@ -165,10 +165,26 @@ async fn one(shared: &Arc<Shared>, group: &Group, staged: &Staged, member: &Memb
 async fn spare(shared: &Shared, group: &Group, staged: &Staged) -> Result<bool, HdfsError> {
     Ok(match present(shared, group, staged).await? {
         Ok(now) => {
-            let there = shared.memory().holder(&now, staged.held.id.index).is_some();
-            there || again(shared, &now, staged)
+            let there = shared.memory().holder(&now, staged.held.id.index);
+            match there {
+                Some(datanode) => has_it(shared, &now, staged, &datanode).await?,
+                None => again(shared, &now, staged),
+            }
         }
         Err(verdict) => matches!(verdict, Verdict::Drop(_)),
+    })
+}
+
+/// What follows for a staged block when a DataNode that is there is listed with the index.
+async fn listed_on(
+    shared: &Shared,
+    group: &Group,
+    staged: &Staged,
+    datanode: &str,
+) -> Result<Verdict, HdfsError> {
+    Ok(match has_it(shared, group, staged, datanode).await? {
+        true => Verdict::Drop(format!("{datanode} has it")),
+        false => Verdict::Keep(format!("{datanode} is listed with it, and it is not sure that it has it")),
     })
 }
 
@@ -207,7 +223,7 @@ async fn judge(
     look_again(shared, &now, index, &members).await?;
     let there = shared.memory().holder(&now, index);
     if let Some(datanode) = there {
-        return Ok(Verdict::Drop(format!("{datanode} has it")));
+        return listed_on(shared, &now, staged, &datanode).await;
     }
     let proved = match compare(shared, &now, staged, &members).await? {
         Compared::Sound { proved } => proved,
@@ -228,7 +244,7 @@ async fn judge(
         next = step(shared, &now, staged, member, proved);
     }
     match next {
-        Step::Needless(datanode) => return Ok(Verdict::Drop(format!("{datanode} has it"))),
+        Step::Needless(datanode) => return listed_on(shared, &now, staged, &datanode).await,
         Step::Unfit(why) => return Ok(Verdict::Elsewhere { why, read: true }),
         Step::Wait => return Ok(Verdict::Wait),
         Step::Report => {
@@ -344,7 +360,7 @@ async fn hand_over(
         }
         let other = shared.memory().holder(&now, index);
         if let Some(other) = other {
-            return Ok(Some(Verdict::Drop(format!("{other} has it"))));
+            return listed_on(shared, &now, staged, &other).await.map(Some);
         }
         sleep(POLL).await;
     }
@@ -399,7 +415,10 @@ mod tests {
     use crate::beside::tests::shared;
     use crate::fake::namenode_that;
     use crate::group::tests::{datanode, held, listed};
-    use crate::proto::names::{BlockKeys, FileInfo, FileStatus, Locations, SafeMode, ServerDefaults};
+    use crate::proto::names::{
+        BlockKeys, FileInfo, FileStatus, LocatedBlocks, Locations, SafeMode, ServerDefaults,
+    };
+    use crate::transfer;
     use crate::walk::Scan;
 
     fn at(port: u16) -> DatanodeInfo {
@@ -487,10 +506,15 @@ mod tests {
     /// A NameNode with one file of one group, whose blocks it lists on these DataNodes, by index and port: the last of these lists from then
     /// on. It forgets the file after so many questions. And the group as it is first.
     fn with_file(lists: &'static [&'static [(u8, u16)]], forgets: usize) -> (NameNode, Group) {
-        let file = |list: usize| {
-            let holders = lists[list.min(lists.len() - 1)].iter().map(|(index, port)| (*index, at(*port)));
-            let (status, blocks) = listed(holders);
-            (FileStatus { file_id: Some(7), ..status }, blocks)
+        let list = |list: &&[(u8, u16)]| listed(list.iter().map(|(index, port)| (*index, at(*port)))).1;
+        with_lists(lists.iter().map(list).collect(), forgets)
+    }
+
+    /// The same with these lists.
+    fn with_lists(lists: Vec<LocatedBlocks>, forgets: usize) -> (NameNode, Group) {
+        let file = move |list: usize| {
+            let status = FileStatus { file_id: Some(7), ..listed([]).0 };
+            (status, lists[list.min(lists.len() - 1)].clone())
         };
         let (status, blocks) = file(0);
         let group = Group::of("/f", &status, &blocks).unwrap().remove(0);
@@ -547,7 +571,8 @@ mod tests {
     #[tokio::test]
     async fn the_namenode_is_asked_once_more_when_the_block_was_compared() {
         // Before the hand-over somebody else brought the block, or the file was deleted.
-        let (namenode, group) = with_file(&[&[(3, 4), (4, 5)], &[(0, 8), (3, 4), (4, 5)]], usize::MAX);
+        const OTHERS: [(u8, u16); 3] = [(1, 2), (3, 4), (4, 5)];
+        let (namenode, group) = with_file(&[&OTHERS, &[(0, 8), (1, 2), (3, 4), (4, 5)]], usize::MAX);
         let (shared, _happens) = shared(namenode);
         let (block, member) = with_staged(&shared, &group).await;
         let verdict = judge(&shared, &group, &block, &member).await.unwrap();
@@ -557,6 +582,41 @@ mod tests {
         let (block, member) = with_staged(&shared, &group).await;
         let verdict = judge(&shared, &group, &block, &member).await.unwrap();
         assert!(matches!(&verdict, Verdict::Drop(why) if why == "its file was deleted"), "{verdict:?}");
+    }
+
+    #[tokio::test]
+    async fn what_may_be_the_last_copy_is_dropped_only_if_a_datanode_says_that_it_has_another_and_hdfs_knows_of_no_bad_one()
+     {
+        let says = |answer: Result<Vec<u8>, &'static str>| {
+            transfer::tests::datanode(move |_| answer.clone().map_err(str::to_owned))
+        };
+        let absent = "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException: Replica not found";
+        let waits = "java.io.IOException: Replica is not readable";
+        let has = || says(Ok(vec![5; 100]));
+        for (on, corrupt, dropped) in [
+            (has(), false, true),
+            (has(), true, false),
+            (says(Err(absent)), false, false),
+            (says(Err(waits)), false, false),
+        ] {
+            let mut lists = listed([(0, datanode(on)), (3, at(4)), (4, at(5))]).1;
+            lists.blocks[0].corrupt = corrupt;
+            let (namenode, group) = with_lists(vec![lists], usize::MAX);
+            let (shared, _happens) = shared(namenode);
+            let (block, member) = with_staged(&shared, &group).await;
+            let verdict = judge(&shared, &group, &block, &member).await.unwrap();
+            assert_eq!(matches!(verdict, Verdict::Drop(_)), dropped, "{verdict:?}");
+            assert_eq!(matches!(verdict, Verdict::Keep(_)), !dropped, "{verdict:?}");
+            assert_eq!(spare(&shared, &group, &block).await.unwrap(), dropped);
+        }
+        // Of all blocks that are listed too few are good.
+        let mut lists = listed((0..5).map(|index| (index, at(u16::from(index) + 1)))).1;
+        lists.blocks[0].corrupt = true;
+        let (namenode, group) = with_lists(vec![lists], usize::MAX);
+        let (shared, _happens) = shared(namenode);
+        let (block, member) = with_staged(&shared, &group).await;
+        let verdict = judge(&shared, &group, &block, &member).await.unwrap();
+        assert!(matches!(verdict, Verdict::Keep(_)), "{verdict:?}");
     }
 
     #[tokio::test]

@@ -191,8 +191,12 @@ pub async fn remove(namenode: &NameNode, path: &str) -> Result<Removed, HdfsErro
             });
         }
     };
-    if is_encoded(&known) {
-        namenode.delete(&path).await?;
+    if let Some(source) = &known.record.source {
+        // Another file may have its name by now.
+        match namenode.delete(&by_inode(source.file_id)).await {
+            Ok(_) | Err(HdfsError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
     }
     namenode.delete(&record_of(&folder)).await?;
     let mut left = remove_all(namenode, &columns(&folder, &known)).await;
@@ -204,7 +208,7 @@ pub async fn remove(namenode: &NameNode, path: &str) -> Result<Removed, HdfsErro
 }
 
 /// Files of writes that were killed: of the form of Kintsu's own, and named by no record in their folder. Also the parity of
-/// encoded files that are gone. With `remove` they are removed; do that only while nobody writes there.
+/// encoded files that are gone; one that only a snapshot has is. With `remove` they are removed; do that only while nobody writes there.
 ///
 /// # Errors
 /// `NotFound`, `Denied` for the root; those of calls.

@@ -26,12 +26,14 @@ pub(crate) use columns::drawn;
 pub use encode::{Encoded, encode};
 pub use list::{Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove};
 pub(crate) use met::{Met, Records};
+#[cfg(test)]
+pub(crate) use object::tests;
 pub(crate) use object::{ENCODED, is_gone, refresh};
 pub use put::{PutOptions, Written, put};
 pub(crate) use record::Known;
 #[cfg(fuzzing)]
 pub(crate) use record::record_of_json;
-pub(crate) use repair::wrong_blocks;
+pub(crate) use repair::bad_blocks;
 pub use repair::{RepairedObjects, get_object, object_bytes, repair_objects, verify_objects};
 pub use spread::Moved;
 pub(crate) use spread::carry;

@@ -69,6 +69,18 @@ pub(crate) fn by_inode(file_id: u64) -> String {
     format!("/.reserved/.inodes/{file_id}")
 }
 
+/// What has this inode. One that was deleted, and that a snapshot has, leads to what has its old name by now, or to nothing.
+///
+/// # Errors
+/// Those of calls.
+pub(super) async fn with_inode(namenode: &NameNode, file_id: u64) -> Result<Option<FileStatus>, HdfsError> {
+    match namenode.file(&by_inode(file_id)).await {
+        Ok(status) => Ok(status.filter(|status| status.file_id == Some(file_id))),
+        Err(HdfsError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// A path as it is meant: absolute, without a slash at the end.
 ///
 /// # Errors
@@ -228,8 +240,11 @@ impl Object {
         known: Known,
     ) -> Result<Self, HdfsError> {
         let known = Arc::new(known);
-        let groups = groups(namenode, &folder, &path, &known, 0..known.record.digests.len()).await?;
-        Ok(Self { path, known, groups })
+        let stripes = stripes(namenode, &folder, &path, &known, 0..known.record.digests.len()).await?;
+        match stripes.changed {
+            None => Ok(Self { path, known, groups: stripes.groups }),
+            Some(changed) => Err(changed),
+        }
     }
 }
 
@@ -253,31 +268,20 @@ pub(crate) async fn name_of(
     Ok(if there == Some(source.file_id) { source.path.clone() } else { by_inode(source.file_id) })
 }
 
-/// Whether the blocks of an encoded file are those that it had then.
-fn unchanged(path: &str, then: &[(u64, u64)], located: &LocatedBlocks) -> Result<(), HdfsError> {
-    let now: Vec<_> = located.blocks.iter().map(|located| stamp(&located.block)).collect();
-    if now != then || located.under_construction {
-        return Err(HdfsError::Parity(format!(
-            "{path}: it was changed since it was encoded, so its parity does not fit: encode it again"
-        )));
-    }
-    Ok(())
-}
-
 /// Id and generation stamp.
 pub(crate) fn stamp(block: &crate::proto::names::ExtendedBlock) -> (u64, u64) {
     (block.id, block.generation)
 }
 
-/// Some stripes of an object as groups. All their blocks but those of the last stripe are of full size, so that the NameNode is asked for
+/// Some stripes of an object. All their blocks but those of the last stripe are of full size, so that the NameNode is asked for
 /// these alone.
-async fn groups(
+async fn stripes(
     namenode: &NameNode,
     folder: &str,
     path: &str,
     known: &Arc<Known>,
     stripes: Range<usize>,
-) -> Result<Vec<Group>, HdfsError> {
+) -> Result<Stripes, HdfsError> {
     let (n, k, full) = (known.code.n(), known.code.k(), known.record.block_bytes);
     let bytes = |blocks: &Range<usize>| {
         (blocks.start as u64).saturating_mul(full)..(blocks.end as u64).saturating_mul(full)
@@ -314,23 +318,49 @@ pub(super) struct Located {
     pub columns: Vec<Option<LocatedBlocks>>,
 }
 
-/// Some stripes of an object as groups, by where their blocks are.
+/// Some stripes of an object as groups.
+pub(super) struct Stripes {
+    /// Of an encoded file only those whose blocks are as they were then: their parity holds, whatever was appended to the file.
+    pub groups: Vec<Group>,
+    /// `Parity` for a file that was changed since it was encoded.
+    pub changed: Option<HdfsError>,
+}
+
+/// Some stripes of an object, by where their blocks are.
 ///
 /// # Errors
-/// `Parity` for a file that was changed since it was encoded.
+/// `Plan` for sizes that do not fit the code.
 pub(super) fn stripes_of(
     folder: &str,
     path: &str,
     known: &Arc<Known>,
     stripes: Range<usize>,
     Located { source, columns }: &Located,
-) -> Result<Vec<Group>, HdfsError> {
+) -> Result<Stripes, HdfsError> {
     let (n, k) = (known.code.n(), known.code.k());
-    if let (Some(source), Some(located)) = (&known.record.source, source) {
-        let end = source.blocks.len().min(stripes.end * k);
-        let then = source.blocks.get(stripes.start * k..end).unwrap_or_default();
-        unchanged(path, then, located)?;
-    }
+    let then = known.record.source.as_ref().map(|source| &source.blocks[..]).unwrap_or_default();
+    let between = |stripes: Range<usize>| stripes.start * k..then.len().min(stripes.end * k);
+    let same = |stripes: Range<usize>, blocks: &[LocatedBlock]| {
+        let now = blocks.iter().map(|located| stamp(&located.block));
+        then.get(between(stripes)).unwrap_or_default().iter().copied().eq(now)
+    };
+    // The last block of a file that is open may change before it says so.
+    let as_then = |stripe: usize| {
+        let Some(located) = source else { return true };
+        let blocks = between(stripe..stripe + 1);
+        let open = located.under_construction && blocks.end == then.len();
+        let first = stripes.start * k;
+        let now = located.blocks.get(blocks.start - first..blocks.end - first);
+        !open && now.is_some_and(|now| same(stripe..stripe + 1, now))
+    };
+    let changed = source
+        .as_ref()
+        .filter(|located| located.under_construction || !same(stripes.clone(), &located.blocks));
+    let changed = changed.map(|_| {
+        HdfsError::Parity(format!(
+            "{path}: it was changed since it was encoded, so its parity does not fit: encode it again"
+        ))
+    });
     let located = |stripe: usize, index: usize| match source {
         Some(source) if index < k => source.blocks.get((stripe - stripes.start) * k + index),
         _ => columns.get(index)?.as_ref()?.blocks.get(stripe - stripes.start),
@@ -368,11 +398,15 @@ pub(super) fn stripes_of(
             offset,
             layout,
             holders: holders.collect(),
+            // Of a block whose copies are all bad nobody is a holder.
+            corrupt: false,
             stored: Some(Arc::new(stored)),
         }
     };
     let layouts = known.stripes()?.into_iter().enumerate();
-    Ok(layouts.skip(stripes.start).take(stripes.len()).map(one).collect())
+    let asked = layouts.skip(stripes.start).take(stripes.len());
+    let groups = asked.filter(|(stripe, _)| as_then(*stripe)).map(one).collect();
+    Ok(Stripes { groups, changed })
 }
 
 /// Asks for the present state of a stripe.
@@ -387,10 +421,12 @@ pub(crate) async fn refresh(namenode: &NameNode, path: &str, stored: &Stored) ->
         Some(_) => {}
     }
     let stripe = stored.stripe as usize;
-    let now = match groups(namenode, &stored.folder, path, &stored.known, stripe..stripe + 1).await {
-        Ok(now) => now.into_iter().next(),
+    let now = match stripes(namenode, &stored.folder, path, &stored.known, stripe..stripe + 1).await {
+        Ok(Stripes { groups, changed: why }) => match (groups.into_iter().next(), why) {
+            (None, Some(HdfsError::Parity(why))) => return changed(&why),
+            (now, _) => now,
+        },
         Err(HdfsError::NotFound(_)) => return changed("its file was removed"),
-        Err(HdfsError::Parity(why)) => return changed(&why),
         Err(error) => return Err(error),
     };
     let same = |now: &Group| now.stored.as_ref().is_some_and(|other| other.blocks == stored.blocks);
@@ -419,7 +455,7 @@ pub(crate) fn is_encoded(known: &Known) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use kintsu_dag::NodeId;
@@ -429,7 +465,7 @@ mod tests {
     use crate::proto::names::ExtendedBlock;
 
     /// A stripe of rs:n=5,k=3 whose blocks have these ids in HDFS; the generation stamp of each is 1000 more than its index.
-    fn stripe(ids: [Option<u64>; 5]) -> Group {
+    pub(crate) fn stripe(ids: [Option<u64>; 5]) -> Group {
         let (block_bytes, cell_bytes) = (1 << 20, 128 << 10);
         let digests = vec![(0..5u128).map(|i| format!("{i:032x}")).collect()];
         let record = Record {
@@ -463,6 +499,7 @@ mod tests {
             offset: 0,
             layout: known.stripes().unwrap()[0].1,
             holders,
+            corrupt: false,
             stored: Some(Arc::new(Stored { folder: "/x".into(), stripe: 7, blocks, known })),
         }
     }

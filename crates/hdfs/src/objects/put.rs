@@ -17,10 +17,13 @@ use kintsu_store::Digest;
 use kintsu_wire::message::{Fault, FaultKind};
 
 use super::columns::{Columns, drawn};
-use super::object::{Found, Object, RECORD, checked, columns, find, record_in, record_of};
+use super::object::{
+    Found, Object, RECORD, by_inode, checked, columns, find, record_in, record_of, with_inode,
+};
 use super::place::Datanodes;
 use super::record::{Known, Record, stripes};
 use crate::proto::changes::Mode;
+use crate::proto::names::FileStatus;
 use crate::transfer::UNIT_BYTES;
 use crate::{HdfsError, NameNode, notes};
 
@@ -91,6 +94,7 @@ pub async fn put(
     }
     let made = namenode.file(&path).await?.is_none();
     namenode.make_folder(&path).await?;
+    let folder = if made { namenode.file(&path).await?.and_then(|folder| folder.file_id) } else { None };
     let mut new = Columns::new(namenode, &path, Mode { bits: 0o644 }, block_bytes)?;
     let source = Arc::new(file);
     let job = Job { namenode, code, all: &all, source: &source };
@@ -121,8 +125,8 @@ pub async fn put(
     };
     if let Err(error) = published {
         new.remove(namenode).await;
-        if made {
-            let _ = namenode.delete(&path).await;
+        if let Some(folder) = folder {
+            remove_folder(namenode, folder).await;
         }
         return Err(error);
     }
@@ -141,6 +145,13 @@ pub async fn put(
         left,
         notes,
     })
+}
+
+/// Removes the folder with this inode, if nothing is in it. By its path something else may be there meanwhile: a file of somebody's.
+async fn remove_folder(namenode: &NameNode, file_id: u64) {
+    if let Ok(Some(FileStatus { kind: 1, .. })) = with_inode(namenode, file_id).await {
+        let _ = namenode.delete(&by_inode(file_id)).await;
+    }
 }
 
 /// Refuses sizes that HDFS refuses, or that are not whole units of its checksums.
@@ -302,5 +313,64 @@ impl BlockSource for Part {
             (at, rest) = (at + piece.len() as u64, more);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use prost::Message as _;
+
+    use super::*;
+    use crate::fake;
+    use crate::group::tests::datanode;
+    use crate::proto::changes::{Delete, Done};
+    use crate::proto::names::{DatanodeInfo, Datanodes, FileInfo, OfPath, ServerDefaults};
+
+    /// The paths that a put to `/data/x` deletes which fails at its first block, if this has the inode of the folder by then that it
+    /// made, which is 7.
+    async fn deleted(now: Option<FileStatus>) -> Vec<String> {
+        let deleted: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = deleted.clone();
+        let live = (1..=3)
+            .map(|port| DatanodeInfo { remaining: Some(1 << 40), ..datanode(([10, 0, 0, 1], port).into()) });
+        let live = Datanodes { datanodes: live.collect() }.encode_to_vec();
+        let namenode = fake::namenode_that_reads(move |method, arguments, before| match method {
+            "getServerDefaults" => Some(ServerDefaults::default().encode_to_vec()),
+            "getDatanodeReport" => Some(live.clone()),
+            "mkdirs" => Some(Done { done: true }.encode_to_vec()),
+            "getFileInfo" => {
+                let folder = FileStatus { kind: 1, file_id: Some(7), ..FileStatus::default() };
+                let status = match OfPath::decode(arguments).unwrap().path.as_str() {
+                    // The path is free until the folder is made.
+                    "/data/x" => Some(folder).filter(|_| before >= 2),
+                    _ => now.clone(),
+                };
+                Some(FileInfo { status }.encode_to_vec())
+            }
+            "delete" => {
+                seen.lock().unwrap().push(Delete::decode(arguments).unwrap().path);
+                Some(Done { done: true }.encode_to_vec())
+            }
+            _ => None,
+        });
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &[7; 100]).unwrap();
+        let code = kintsu_code::parse("rs:n=3,k=2").unwrap();
+        let options = PutOptions { code, block_bytes: None, cell_bytes: None, replace: false };
+        let put = put(&Arc::new(namenode), file, "/data/x", &options, &mut |_| {}).await;
+        assert!(matches!(put, Err(HdfsError::Refused { call: "create", .. })), "{put:?}");
+        deleted.lock().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn a_put_that_fails_removes_the_folder_that_it_made_and_nothing_that_took_its_place() {
+        let status = |kind, id| Some(FileStatus { kind, file_id: Some(id), ..FileStatus::default() });
+        assert_eq!(deleted(status(1, 7)).await, ["/.reserved/.inodes/7"]);
+        // A job has replaced the folder by a file of its own.
+        for now in [None, status(2, 9), status(1, 9), status(2, 7)] {
+            assert!(deleted(now.clone()).await.is_empty(), "{now:?}");
+        }
     }
 }

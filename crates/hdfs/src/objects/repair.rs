@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kintsu_dag::BlockIndex;
+use kintsu_wire::message::FaultKind;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
@@ -14,7 +15,7 @@ use crate::blocks::GroupBlocks;
 use crate::get::{Got, get_of};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
 use crate::proto::names::{DatanodeInfo, LocatedBlock};
-use crate::repair::{Repaired, RepairedBlock, named, rebuild, repair_group, resters};
+use crate::repair::{LeftOut, Repaired, RepairedBlock, named, rebuild, repair_group, resters};
 use crate::verify::{Verified, verify_group};
 use crate::{Agents, Group, HdfsError, NameNode};
 
@@ -132,7 +133,7 @@ pub async fn repair_objects(
     damaged.sort_by_key(Group::spare);
     for group in damaged {
         let done = match deep {
-            true => report_wrong(namenode, &group).await,
+            true => report_wrong(namenode, &group, &mut repaired.failed).await,
             false => Ok(()),
         };
         let done = match done {
@@ -154,9 +155,19 @@ pub async fn repair_objects(
     Ok(RepairedObjects { repaired, moved })
 }
 
-/// Reads a whole stripe. The NameNode is told of blocks that are wrong, once they could be rebuilt as they were recorded.
-async fn report_wrong(namenode: &NameNode, group: &Group) -> Result<(), HdfsError> {
-    let wrong = wrong_blocks(group).await?;
+/// Reads a whole stripe. The NameNode is told of blocks that are wrong, once they could be rebuilt as they were recorded. Those that cannot be read may be
+/// right; they go to `failed`.
+async fn report_wrong(namenode: &NameNode, group: &Group, failed: &mut Vec<String>) -> Result<(), HdfsError> {
+    // What permits reading it may have expired since it was listed.
+    let Now::Same(group) = refresh(namenode, group).await? else { return Ok(()) };
+    let group = &*group;
+    let mut wrong = BTreeSet::new();
+    for (index, fault) in bad_blocks(group).await? {
+        match fault.kind {
+            FaultKind::Corrupt => _ = wrong.insert(index),
+            _ => failed.push(format!("{group}, block {}: it could not be read: {}", index.0, fault.detail)),
+        }
+    }
     if wrong.is_empty() {
         return Ok(());
     }
@@ -191,17 +202,55 @@ async fn noted(namenode: &NameNode, group: &Group, index: BlockIndex) -> Result<
     })
 }
 
-/// The blocks of a stripe that have wrong bytes: by their checksums, or by their recorded digests.
-pub(crate) async fn wrong_blocks(group: &Group) -> Result<BTreeSet<BlockIndex>, HdfsError> {
+/// The blocks of a stripe that cannot be read, or have wrong bytes (`Corrupt`): by their checksums, or by their recorded digests.
+pub(crate) async fn bad_blocks(group: &Group) -> Result<LeftOut, HdfsError> {
     let blocks = GroupBlocks::of(group.clone());
     let reading = tokio::task::spawn_blocking(move || {
         let group = blocks.group();
-        let here: Vec<_> = group.expected().filter(|index| group.holders.contains_key(index)).collect();
-        let wrong = |index: &BlockIndex| {
-            let fault = blocks.read_through(*index).err();
-            fault.is_some_and(|fault| fault.kind == kintsu_wire::message::FaultKind::Corrupt)
-        };
-        here.into_iter().filter(wrong).collect()
+        let here = group.expected().filter(|index| group.holders.contains_key(index));
+        here.filter_map(|index| Some((index, blocks.read_through(index).err()?))).collect()
     });
     reading.await.map_err(|e| HdfsError::io("reading a stripe", e.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use prost::Message as _;
+
+    use super::*;
+    use crate::group::tests::datanode;
+    use crate::objects::object::tests::stripe;
+    use crate::proto::names::{AskLocations, FileInfo, FileStatus, LocatedBlocks, Locations};
+    use crate::{Stored, fake, transfer};
+
+    #[tokio::test]
+    async fn what_a_deep_repair_cannot_read_is_a_failure() {
+        let busy = datanode(transfer::tests::datanode(|_| Err("java.io.IOException: busy".to_owned())));
+        let mut group = stripe([101, 103, 105, 107, 109].map(Some));
+        let stored = Stored { stripe: 0, ..(**group.stored.as_ref().unwrap()).clone() };
+        let blocks = stored.blocks.clone();
+        group.stored = Some(Arc::new(stored));
+        let namenode = fake::namenode_that_reads(move |method, arguments, _| match method {
+            "getFileInfo" => {
+                let status = FileStatus { kind: 2, file_id: Some(0), ..FileStatus::default() };
+                Some(FileInfo { status: Some(status) }.encode_to_vec())
+            }
+            "getBlockLocations" => {
+                let path = AskLocations::decode(arguments).unwrap().path;
+                let index: usize = path.rsplit('-').next().unwrap().parse().unwrap();
+                let block = blocks[index].clone().unwrap();
+                let located =
+                    LocatedBlock { block, locations: vec![busy.clone()], ..LocatedBlock::default() };
+                let located = LocatedBlocks { blocks: vec![located], ..LocatedBlocks::default() };
+                Some(Locations { blocks: Some(located) }.encode_to_vec())
+            }
+            _ => None,
+        });
+        let mut failed = Vec::new();
+        report_wrong(&namenode, &group, &mut failed).await.unwrap();
+        assert_eq!(failed.len(), 5, "{failed:?}");
+        assert!(failed[3].starts_with("/x, stripe 0, block 3: it could not be read"), "{failed:?}");
+    }
 }

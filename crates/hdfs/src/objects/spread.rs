@@ -165,6 +165,7 @@ mod tests {
             offset: 0,
             layout,
             holders: holders.collect(),
+            corrupt: false,
             stored: None,
         }
     }

@@ -113,8 +113,10 @@ fn show_status(found: &Status) -> anyhow::Result<()> {
     }
     if !found.at_risk.is_empty() {
         let mut table = output::table(["file", "group", "policy", "missing", "silent", "survives"]);
-        for AtRisk { path, group, policy, missing, silent, spare } in found.at_risk.iter().take(SHOWN) {
-            let survives = spare.map_or("lost".to_owned(), |spare| format!("{spare} more"));
+        for group in found.at_risk.iter().take(SHOWN) {
+            let AtRisk { path, group, policy, missing, silent, corrupt, spare } = group;
+            let lost = if *corrupt { "lost: HDFS lists bad copies" } else { "lost" };
+            let survives = spare.map_or(lost.to_owned(), |spare| format!("{spare} more"));
             table.add_row([
                 path.clone(),
                 group.to_string(),

@@ -8,9 +8,12 @@ use crate::vigil::Sight;
 
 /// As if so much time had passed.
 pub(crate) fn later(memory: &mut Memory, by: Duration) {
-    let Memory { resting, unbuilt, barred, bad, damaged, held_back, .. } = memory;
+    let Memory { resting, unbuilt, barred, bad, silent, damaged, held_back, .. } = memory;
     let all = resting.values_mut().chain(unbuilt.values_mut()).chain(barred.values_mut());
-    let all = all.chain(bad.values_mut()).chain(held_back.values_mut().map(|held| &mut held.until));
+    let all = all
+        .chain(bad.values_mut())
+        .chain(silent.values_mut())
+        .chain(held_back.values_mut().map(|held| &mut held.until));
     let damages = damaged.values_mut().flat_map(BTreeMap::values_mut);
     let times = damages.flat_map(|damage| [&mut damage.seen, &mut damage.looked]);
     all.chain(times).for_each(|time| *time -= by);
@@ -169,6 +172,21 @@ fn a_group_that_a_scan_missed_stays_as_long_as_blocks_of_it_are_staged() {
 }
 
 #[test]
+fn a_block_of_an_object_that_is_not_known_is_of_no_group() {
+    // A stripe of another object, whose first block has the number in the name of that block.
+    let stripe = crate::objects::tests::stripe([101, 103, 105, 107, 109].map(Some));
+    let (mut memory, name) = (Memory::default(), BlockId { stripe: StripeId(101), index: BlockIndex(1) });
+    let held = HeldBlock { id: name, generation: 1001, len: 7, digest: [0; 16] };
+    let staged: AllStaged = [((name, NodeId(1)), Staged { node: NodeId(1), held })].into();
+    for _ in 0..2 {
+        assert_eq!(memory.list(found([stripe.clone()]), &staged), 1);
+        assert!(memory.group_of(name).is_none());
+    }
+    let own = stripe.on_agents(BlockIndex(1));
+    assert_eq!(memory.group_of(own).map(|group| group.id), Some(101));
+}
+
+#[test]
 fn a_group_with_several_blocks_on_a_datanode_is_taken_once_and_when_nobody_works_on_it() {
     let (mut memory, group) = (Memory::default(), group_of(&[]));
     memory.list(found([group.clone()]), &AllStaged::new());
@@ -263,9 +281,11 @@ fn what_was_bad_is_tried_again_in_time() {
     memory.wrong(group, BlockIndex(3));
     memory.unreadable(group, BlockIndex(3));
     memory.wrong(group + 16, BlockIndex(0));
+    memory.silent(group, BlockIndex(1));
     assert!(memory.rests(group, Work::Settle) && !memory.rests(group + 16, Work::Settle));
     assert_eq!(memory.barred(group), [NodeId(7)].into());
-    assert_eq!(memory.bad(group), [BlockIndex(2), BlockIndex(3)].into());
+    assert_eq!(memory.bad(group), [1, 2, 3].map(BlockIndex).into());
+    assert_eq!(memory.of_no_use(group), [2, 3].map(BlockIndex).into());
     later(&mut memory, REST);
     assert!(!memory.rests(group, Work::Settle));
     memory.give_up(group);
@@ -278,7 +298,7 @@ fn what_was_bad_is_tried_again_in_time() {
     assert_eq!(memory.bad(group), [BlockIndex(3)].into());
     later(&mut memory, WRONG_FOR);
     memory.forget();
-    assert!(memory.bad.is_empty());
+    assert!(memory.bad.is_empty() && memory.silent.is_empty());
 }
 
 #[test]
