@@ -119,17 +119,17 @@ pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<
             AppendUpdates { updates, replica: true, fenced, old, tickets, ..AppendUpdates::default() };
         forward_to(shared, to, Spoken::over(replicas, version))
     });
-    let forwarding = futures::future::try_join_all(forwarding);
+    let forwarding = futures::future::join_all(forwarding);
     let role = role(replica);
     let (logged, appended_to) = (updates.clone(), log.clone());
     let appending = refused(move || {
         let old = old.iter().map(|old| Update { data: Data::Old(&old.data), ..of(old, role) });
         appended_to.append(&old.chain(logged.iter().map(|update| of(update, role))).collect::<Vec<_>>())
     });
-    // Both to their ends: what is under way when this returns could come behind a later append.
+    // All to their ends: what is under way when this returns could come behind a later append.
     let (appended, forwarded) = tokio::join!(appending, forwarding);
     let newest = appended?;
-    forwarded?;
+    forwarded.into_iter().collect::<Result<(), _>>()?;
     Ok(Appended { newest, log_bytes: log.bytes() })
 }
 

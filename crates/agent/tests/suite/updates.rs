@@ -209,6 +209,21 @@ async fn a_replica_knows_the_delta_if_it_has_what_was_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_is_over_on_all_nodes_when_it_fails_on_one() {
+    let stage = Stage::new().await;
+    let nobody = stage.agents[5].control();
+    stage.agents[5].shutdown().await;
+    let forward = vec![nobody, stage.agents[4].control()];
+    let updates = vec![logged(&stage, 1, 0, &[1, 2, 3])];
+    let request = AppendUpdates { updates, forward, ..AppendUpdates::default() };
+    let refused = within(agent(&stage, 1).append_updates(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    // Nothing is under way to the other one, where it could come behind a later append.
+    let pending = agent(&stage, 4).pending_updates(Nothing {}).await.unwrap().into_inner().pending;
+    assert_eq!(pending.len(), 1, "{pending:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_kept_twice_is_not_acknowledged() {
     let stage = Stage::new().await;
     let nobody = stage.agents[5].control();

@@ -206,17 +206,21 @@ async fn log(
             }
             Err(status) => status,
         };
+        // Whatever a node answered, another one may have logged it.
+        let fail = |error| {
+            shared.map.fail(index, epoch);
+            Err(error)
+        };
         match status.code() {
-            Code::InvalidArgument => return Err(ClientError::Invalid(kintsu_wire::words(&status))),
+            Code::InvalidArgument => return fail(ClientError::Invalid(kintsu_wire::words(&status))),
             Code::ResourceExhausted if !emptied => {
                 emptied = true;
-                empty(shared, None).await?;
+                if let Err(error) = empty(shared, None).await {
+                    return fail(error);
+                }
             }
-            Code::ResourceExhausted => return Err(ClientError::Full(kintsu_wire::words(&status))),
-            _ if patience.is_over() => {
-                shared.map.fail(index, epoch);
-                return Err(ClientError::Io(kintsu_wire::words(&status)));
-            }
+            Code::ResourceExhausted => return fail(ClientError::Full(kintsu_wire::words(&status))),
+            _ if patience.is_over() => return fail(ClientError::Io(kintsu_wire::words(&status))),
             _ => tracing::debug!("volume {}: {}", shared.info.name, kintsu_wire::words(&status)),
         }
         mapped = loop {
@@ -227,10 +231,7 @@ async fn log(
                     return Err(lost);
                 }
                 Err(error) if patience.bears(&error) => patience.wait().await,
-                Err(error) => {
-                    shared.map.fail(index, epoch);
-                    return Err(error);
-                }
+                Err(error) => return fail(error),
             }
         };
     }

@@ -244,7 +244,8 @@ impl Map {
     pub fn fail(&self, index: u64, epoch: u64) {
         let mut known = self.lock();
         known.stripes.remove(&index);
-        known.failed.insert(index, epoch);
+        let newest = known.failed.entry(index).or_default();
+        *newest = epoch.max(*newest);
     }
 
     /// What is known of a stripe.
@@ -254,7 +255,7 @@ impl Map {
     }
 
     /// A node refused this map, or did not answer: asks for another one, unless there is one by now. `failed`: under which
-    /// epoch a write failed.
+    /// epoch a write failed; a map of that epoch is none.
     pub async fn renew(
         &self,
         index: u64,
@@ -263,7 +264,11 @@ impl Map {
     ) -> Result<Option<Arc<Mapped>>, ClientError> {
         let _turn = self.turn(index).await;
         match self.known(index) {
-            Some(Some(now)) if !Arc::ptr_eq(&now, old) => Ok(Some(now)),
+            Some(Some(now))
+                if !Arc::ptr_eq(&now, old) && failed.is_none_or(|failed| now.stripe.epoch > failed) =>
+            {
+                Ok(Some(now))
+            }
             _ => self.ask(index, failed, false).await,
         }
     }
@@ -303,14 +308,18 @@ impl Map {
         let looked_up = Mutex::default();
         let mapped = found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, taken, since, looked_up }));
         let mut known = self.lock();
-        known.failed.remove(&index);
+        // A write may have failed meanwhile, of which the coordinator does not know yet: whoever writes next asks again.
+        let is_told = known.failed.get(&index).is_none_or(|newest| Some(*newest) <= failed);
+        if is_told {
+            known.failed.remove(&index);
+        }
         // Where nothing was logged when a reader asked, nothing tells it later that it is logged elsewhere by then. The writer alone
         // has it logged, unless it is shared: then another writer may have got a copy by then.
         let lasts = mapped.as_ref().map_or(writer.is_some(), |mapped| {
             let VolumeStripe { logs, shared, frozen, .. } = &mapped.stripe;
             !logs.is_empty() || *frozen || (writer.is_some() && !*shared)
         });
-        if lasts {
+        if is_told && lasts {
             known.stripes.insert(index, mapped.clone());
         } else {
             known.stripes.remove(&index);
