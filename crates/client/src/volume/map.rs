@@ -43,6 +43,13 @@ impl Patience {
         matches!(error, ClientError::Placement(_) | ClientError::Io(_)) && !self.is_over()
     }
 
+    /// Whether to put a stripe again after this error: the coordinator may be away, and one that was killed does not know of a put
+    /// that it had begun.
+    pub fn bears_of_put(&self, error: &ClientError) -> bool {
+        let passes = matches!(error, ClientError::Unreachable(_) | ClientError::NotFound(_));
+        (passes && !self.is_over()) || self.bears(error)
+    }
+
     pub async fn wait(&mut self) {
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Duration::from_millis(500));
