@@ -84,7 +84,7 @@ async fn in_stripe(
     };
     let mapped = match found {
         Some(mapped) => mapped,
-        None if zeros => return Ok(()),
+        None if zeros && !shared.map.may_appear(index) => return Ok(()),
         None => match make(shared, writer, index, offset, &content).await? {
             Some(mapped) => mapped,
             None => return Ok(()),
@@ -172,7 +172,7 @@ async fn make(
             },
             Err(error) => {
                 // It may be made in spite of that.
-                shared.map.forget(index);
+                shared.map.doubt(index);
                 error
             }
         };

@@ -1,6 +1,6 @@
 //! Where the stripes of a volume are, as far as it was asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,6 +74,8 @@ struct Known {
     silent: HashMap<NodeId, Instant>,
     /// Stripes of which a write failed under this epoch, and may still arrive at a node that accepts it.
     failed: HashMap<u64, u64>,
+    /// Stripes of which a first write failed, and may still make them.
+    doubtful: HashSet<u64>,
 }
 
 /// One stripe, and the nodes as they were then.
@@ -247,6 +249,18 @@ impl Map {
         self.lock().stripes.remove(&index);
     }
 
+    /// The first write to a stripe failed, but what it stored may still appear.
+    pub fn doubt(&self, index: u64) {
+        let mut known = self.lock();
+        known.stripes.remove(&index);
+        known.doubtful.insert(index);
+    }
+
+    /// Whether a stripe may be made by a write that failed. It is not enough then that it does not exist now.
+    pub fn may_appear(&self, index: u64) -> bool {
+        self.lock().doubtful.contains(&index)
+    }
+
     /// A write under this epoch has failed: before the next one, nodes must refuse what is still on its way.
     pub fn fail(&self, index: u64, epoch: u64) {
         let mut known = self.lock();
@@ -319,6 +333,9 @@ impl Map {
         let is_told = known.failed.get(&index).is_none_or(|newest| Some(*newest) <= failed);
         if is_told {
             known.failed.remove(&index);
+        }
+        if mapped.is_some() {
+            known.doubtful.remove(&index);
         }
         // Where nothing was logged when a reader asked, nothing tells it later that it is logged elsewhere by then. The writer alone
         // has it logged, unless it is shared: then another writer may have got a copy by then.
