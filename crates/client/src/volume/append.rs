@@ -306,8 +306,9 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
 fn records(mapped: &Mapped, piece: &Piece) -> Vec<LoggedUpdate> {
     let (volume, epoch) = (mapped.epochs().volume, mapped.stripe.epoch);
     let block = mapped.block(piece.block);
-    let record =
-        |offset, data, zeros| LoggedUpdate { volume, epoch, block, offset, data, zeros, delta_of: None };
+    let record = |offset, data, zeros| {
+        LoggedUpdate { volume, epoch, block, offset, data, zeros, delta_of: None, sum: None }.summed()
+    };
     match &piece.content {
         Content::Zeros(count) => vec![record(piece.offset, Bytes::new(), *count as u32)],
         Content::Bytes(bytes) => (0..bytes.len())

@@ -263,7 +263,6 @@ async fn the_first_write_to_a_stripe_waits_for_the_coordinator() {
     let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
     // Now this handle knows that no stripe exists, and need not ask.
     disk.volume.trim(0, SIZE).await.unwrap();
-    disk.volume.allocated(0, SIZE).await.unwrap();
     cluster.stop_coordinator().await;
     let volume = disk.volume.clone();
     let mut write = tokio::spawn(async move { volume.write(1000, vec![7; 5000].into()).await });
