@@ -298,6 +298,7 @@ mod tests {
             data: Bytes::new(),
             zeros: 1,
             delta_of: None,
+            sum: None,
         };
         let updates = blocks.into_iter().map(update).collect();
         AppendUpdates { updates, fenced: true, tickets: tickets.to_vec(), ..AppendUpdates::default() }

@@ -71,8 +71,8 @@ impl Flights {
 /// bytes that are replaced too.
 ///
 /// # Errors
-/// `InvalidArgument` for updates that the log refuses; `FailedPrecondition` for an older epoch; `ResourceExhausted` if
-/// this disk is full; `Unavailable` if they are not durable on another node: then they may be so here.
+/// `InvalidArgument` for updates that the log refuses; `DataLoss` for some that were damaged on their way; `FailedPrecondition` for
+/// an older epoch; `ResourceExhausted` if this disk is full; `Unavailable` if they are not durable on another node: then they may be so here.
 pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<Appended, Status> {
     let version = Spoken::of(request.extensions()).now;
     let AppendUpdates {
@@ -90,6 +90,10 @@ pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<
         let message =
             format!("replaced bytes: expected some of updated blocks, got some of {}", stranger.block);
         return Err(Status::invalid_argument(message));
+    }
+    if let Some(damaged) = updates.iter().chain(&old).find(|update| !update.is_sound()) {
+        let message = format!("update of {}: it was damaged on its way here", damaged.block);
+        return Err(Status::data_loss(message));
     }
     // What the coordinator copies is not fenced.
     let _busy = fenced.then(|| shared.foreground.busy());
@@ -119,17 +123,17 @@ pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<
             AppendUpdates { updates, replica: true, fenced, old, tickets, ..AppendUpdates::default() };
         forward_to(shared, to, Spoken::over(replicas, version))
     });
-    let forwarding = futures::future::try_join_all(forwarding);
+    let forwarding = futures::future::join_all(forwarding);
     let role = role(replica);
     let (logged, appended_to) = (updates.clone(), log.clone());
     let appending = refused(move || {
         let old = old.iter().map(|old| Update { data: Data::Old(&old.data), ..of(old, role) });
         appended_to.append(&old.chain(logged.iter().map(|update| of(update, role))).collect::<Vec<_>>())
     });
-    // Both to their ends: what is under way when this returns could come behind a later append.
+    // All to their ends: what is under way when this returns could come behind a later append.
     let (appended, forwarded) = tokio::join!(appending, forwarding);
     let newest = appended?;
-    forwarded?;
+    forwarded.into_iter().collect::<Result<(), _>>()?;
     Ok(Appended { newest, log_bytes: log.bytes() })
 }
 
@@ -154,7 +158,8 @@ async fn replaced(shared: &Shared, log: &Arc<AppendLog>, updates: &[LoggedUpdate
                 old.extend((0..bytes.len()).step_by(MOST_RECORD_BYTES).map(|from| {
                     let data = bytes.slice(from..bytes.len().min(from + MOST_RECORD_BYTES));
                     let offset = clean.start + from as u64;
-                    LoggedUpdate { volume, epoch, block, offset, data, zeros: 0, delta_of: None }
+                    LoggedUpdate { volume, epoch, block, offset, data, zeros: 0, delta_of: None, sum: None }
+                        .summed()
                 }));
             }
         }
@@ -188,7 +193,7 @@ async fn deltas(
         let mut bytes = vec![0; data.len()];
         store.open(block, generation)?.read_at(offset, &mut bytes)?;
         bytes.iter_mut().zip(data).for_each(|(byte, new)| *byte ^= new);
-        Ok(LoggedUpdate { data: Bytes::from(bytes), delta_of: Some(generation.0), ..update })
+        Ok(LoggedUpdate { data: Bytes::from(bytes), delta_of: Some(generation.0), ..update }.summed())
     };
     let all = refused(move || given.into_iter().map(delta).collect()).await;
     all.unwrap_or_else(|error| {
@@ -244,7 +249,7 @@ fn role(replica: bool) -> Role {
 }
 
 fn of(update: &LoggedUpdate, role: Role) -> Update<'_> {
-    let LoggedUpdate { volume, epoch, block, offset, ref data, zeros, delta_of } = *update;
+    let LoggedUpdate { volume, epoch, block, offset, ref data, zeros, delta_of, sum: _ } = *update;
     let data = match delta_of {
         Some(version) => Data::Delta(Generation(version), data),
         None if data.is_empty() => Data::Zeros(zeros),
@@ -442,7 +447,8 @@ pub async fn read(shared: &Shared, request: Request<ReadUpdates>) -> Result<Upda
             Ok(bytes)
         };
         let bytes = refused(read).await?;
-        return Ok(UpdatedBytes { pieces: vec![(offset, bytes.into())], deltas: Vec::new() });
+        let pieces = vec![(offset, bytes.into())];
+        return Ok(UpdatedBytes { pieces, ..UpdatedBytes::default() }.summed(of.block));
     }
     let (mut pieces, mut deltas) = (Vec::new(), Vec::new());
     for Logged { offset, bytes, delta_of } in refused(move || log.logged(of.block, role, range)).await? {
@@ -457,7 +463,7 @@ pub async fn read(shared: &Shared, request: Request<ReadUpdates>) -> Result<Upda
             "{message}: replace this program, or commit the volume"
         )));
     }
-    Ok(UpdatedBytes { pieces, deltas })
+    Ok(UpdatedBytes { pieces, deltas, sum: None }.summed(of.block))
 }
 
 /// Puts next versions in their places.

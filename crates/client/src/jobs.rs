@@ -1,7 +1,8 @@
 //! Jobs: long work that the coordinator conducts, and that a client follows.
 //!
-//! Every job is idempotent: work that is done already is not repeated. So if the stream of reports breaks because
-//! the coordinator went away, the client requests the job again when it is back.
+//! Every job but a wipe is idempotent: work that is done already is not repeated. So if the stream of reports breaks because
+//! the coordinator went away, the client requests the job again when it is back. A wipe that has begun is followed instead: a second
+//! one would delete what was written to the node since the first has ended.
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -9,9 +10,9 @@ use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::message::{
-    Encode, JobEvent, JobId, NodeAction, NodeCommand, Nothing, Repair, RepairTarget, Scrub,
+    Encode, JobEvent, JobId, JobKind, NodeAction, NodeCommand, Nothing, Repair, RepairTarget, Scrub,
 };
-use tonic::{Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 
 use crate::client::Backoff;
 use crate::error::is_transport;
@@ -25,6 +26,8 @@ pub struct Jobs {
     client: Client,
     request: JobRequest,
     events: Streaming<JobEvent>,
+    /// A wipe that has begun: it is followed, and never requested again.
+    wipes: bool,
     ended: bool,
 }
 
@@ -47,6 +50,11 @@ impl Jobs {
             match self.events.next().await {
                 Some(Ok(event)) => {
                     self.ended = matches!(event, JobEvent::Ended(_));
+                    if let JobEvent::Began(job) = &event
+                        && job.kind == JobKind::Wipe
+                    {
+                        (self.request, self.wipes) = (following(job.id), true);
+                    }
                     return Ok(Some(event));
                 }
                 Some(Err(status)) if !is_transport(&status) => {
@@ -71,6 +79,13 @@ impl Jobs {
                     return Ok(());
                 }
                 Err(status) if is_transport(&status) => {}
+                // The coordinator was started anew, and completes a wipe without being asked.
+                Err(status) if self.wipes && status.code() == Code::NotFound => {
+                    self.ended = true;
+                    return Err(ClientError::Interrupted(
+                        "the coordinator was started anew amid the wipe, and completes it by itself: `kintsu jobs` shows it".into(),
+                    ));
+                }
                 Err(status) => return Err(ClientError::from_status(self.client.endpoint(), &status)),
             }
         }
@@ -148,7 +163,7 @@ impl Client {
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn follow_job(&self, id: u64) -> Result<Jobs, ClientError> {
-        self.job(move |mut c| Box::pin(async move { c.operation.follow_job(JobId { id }).await })).await
+        self.job(following(id)).await
     }
 
     /// Stops, starts, wipes or drains a node, or ends its drain. A wipe that would make objects unreadable is refused.
@@ -188,6 +203,129 @@ impl Client {
         request: impl Fn(CoordinatorChannel) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
     ) -> Result<Jobs, ClientError> {
         let events = self.call(&request).await?;
-        Ok(Jobs { client: self.clone(), request: Box::new(request), events, ended: false })
+        Ok(Jobs { client: self.clone(), request: Box::new(request), events, wipes: false, ended: false })
+    }
+}
+
+fn following(id: u64) -> JobRequest {
+    Box::new(move |mut c| Box::pin(async move { c.operation.follow_job(JobId { id }).await }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Poll};
+
+    use kintsu_wire::codec::MessagePack;
+    use kintsu_wire::message::{JobInfo, JobReport, JobState};
+    use kintsu_wire::{ClusterId, Credentials};
+    use tokio::net::TcpListener;
+    use tonic::Request;
+    use tonic::body::Body;
+    use tonic::codegen::{Service, http};
+    use tonic::server::{Grpc, NamedService, ServerStreamingService};
+    use tonic::service::Routes;
+
+    use super::*;
+
+    /// A coordinator whose reports of a wipe break off when it has begun.
+    #[derive(Clone)]
+    struct Operator {
+        asked: Arc<Mutex<Vec<String>>>,
+        /// Whether it knows the job when it is asked for it again.
+        knows: bool,
+    }
+
+    impl NamedService for Operator {
+        const NAME: &'static str = "kintsu.Operation";
+    }
+
+    impl Service<http::Request<Body>> for Operator {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+            let Self { asked, knows } = self.clone();
+            Box::pin(async move {
+                let call = request.uri().path().trim_start_matches("/kintsu.Operation/").to_owned();
+                asked.lock().unwrap().push(call.clone());
+                let began = JobInfo {
+                    id: 9,
+                    kind: JobKind::Wipe,
+                    what: "node 3".into(),
+                    automatic: false,
+                    state: JobState::Running,
+                    began: 0,
+                    seconds: 0.0,
+                    done: 0,
+                    total: 0,
+                    note: String::new(),
+                };
+                let mut told = vec![JobEvent::Began(began)];
+                if call == "CommandNode" {
+                    let codec = MessagePack::<JobEvent, NodeCommand>::default();
+                    return Ok(Grpc::new(codec).server_streaming(Told(told), request).await);
+                }
+                if !knows {
+                    return Ok(Status::not_found("no job 9").into_http());
+                }
+                told.push(JobEvent::Ended(JobReport::default()));
+                let codec = MessagePack::<JobEvent, JobId>::default();
+                Ok(Grpc::new(codec).server_streaming(Told(told), request).await)
+            })
+        }
+    }
+
+    struct Told(Vec<JobEvent>);
+
+    impl<R> ServerStreamingService<R> for Told {
+        type Response = JobEvent;
+        type ResponseStream = futures::stream::Iter<std::vec::IntoIter<Result<JobEvent, Status>>>;
+        type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
+
+        fn call(&mut self, _: Request<R>) -> Self::Future {
+            let told: Vec<_> = std::mem::take(&mut self.0).into_iter().map(Ok).collect();
+            std::future::ready(Ok(Response::new(futures::stream::iter(told))))
+        }
+    }
+
+    /// How a wipe ends whose reports break off, and what the coordinator was asked.
+    async fn wiped(knows: bool) -> (Result<(), ClientError>, Vec<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let operator = Operator { asked: Arc::default(), knows };
+        let asked = operator.asked.clone();
+        let credentials = Credentials::none();
+        credentials.join(ClusterId([0xc1; 16])).unwrap();
+        let routes = Routes::new(operator);
+        tokio::spawn(kintsu_wire::channel::serve(routes, credentials, listener, std::future::pending()));
+        let client = Client::connect(&endpoint, Default::default()).await.unwrap();
+        let mut events = client.command_node(NodeId(3), NodeAction::Wipe).await.unwrap();
+        let end = loop {
+            match events.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let asked = asked.lock().unwrap().clone();
+        (end, asked)
+    }
+
+    #[tokio::test]
+    async fn a_wipe_is_not_ordered_again_when_its_reports_break_off() {
+        let (end, asked) = wiped(true).await;
+        assert_eq!(end, Ok(()));
+        assert_eq!(asked, ["CommandNode", "FollowJob"]);
+        // The coordinator was started anew, and does not know the job any more.
+        let (end, asked) = wiped(false).await;
+        assert!(matches!(&end, Err(ClientError::Interrupted(why)) if why.contains("by itself")), "{end:?}");
+        assert_eq!(asked, ["CommandNode", "FollowJob"]);
     }
 }

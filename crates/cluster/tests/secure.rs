@@ -383,6 +383,7 @@ async fn an_agents_certificate_alone_logs_nothing_and_fixes_no_log() {
             data: Bytes::from_static(b"by hand"),
             zeros: 0,
             delta_of: None,
+            sum: None,
         }],
         replica: true,
         fenced: true,
@@ -464,6 +465,7 @@ async fn a_ticket_to_log_is_good_for_one_epoch_of_one_volume() {
         data: Bytes::from_static(b"by hand"),
         zeros: 0,
         delta_of: None,
+        sum: None,
     };
     // The former writer at the home, and the thief of an agent's key at a replica: each has kept its ticket.
     for (role, at) in [("client/alice", 0), ("agent/3", 1)] {

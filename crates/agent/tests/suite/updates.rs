@@ -29,7 +29,8 @@ fn agent(stage: &Stage, node: usize) -> AgentChannel {
 
 fn logged(stage: &Stage, index: u8, offset: u64, data: &[u8]) -> LoggedUpdate {
     let data = Bytes::copy_from_slice(data);
-    LoggedUpdate { volume: 7, epoch: 2, block: id(stage, index), offset, data, zeros: 0, delta_of: None }
+    let block = id(stage, index);
+    LoggedUpdate { volume: 7, epoch: 2, block, offset, data, zeros: 0, delta_of: None, sum: None }
 }
 
 /// Runs the programs of a commit, which must write next versions of `expected` blocks; returns what each node did.
@@ -206,6 +207,56 @@ async fn a_replica_knows_the_delta_if_it_has_what_was_replaced() {
     append(1, 1000, &[5; 500], &first, true).await;
     append(1, 1000, &[5; 500], &second, true).await;
     assert_eq!(same().await.0, [true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_is_over_on_all_nodes_when_it_fails_on_one() {
+    let stage = Stage::new().await;
+    let nobody = stage.agents[5].control();
+    stage.agents[5].shutdown().await;
+    let forward = vec![nobody, stage.agents[4].control()];
+    let updates = vec![logged(&stage, 1, 0, &[1, 2, 3])];
+    let request = AppendUpdates { updates, forward, ..AppendUpdates::default() };
+    let refused = within(agent(&stage, 1).append_updates(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    // Nothing is under way to the other one, where it could come behind a later append.
+    let pending = agent(&stage, 4).pending_updates(Nothing {}).await.unwrap().into_inner().pending;
+    assert_eq!(pending.len(), 1, "{pending:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_damaged_on_its_way_is_not_logged() {
+    let stage = Stage::new().await;
+    let append = async |update: LoggedUpdate| {
+        let forward = vec![stage.agents[4].control()];
+        let request = AppendUpdates { updates: vec![update], forward, ..AppendUpdates::default() };
+        within(agent(&stage, 1).append_updates(request)).await
+    };
+    let pending = async |node| {
+        agent(&stage, node).pending_updates(Nothing {}).await.unwrap().into_inner().pending.len()
+    };
+    let sound = logged(&stage, 1, 70, &[1, 2, 3]).summed();
+    let damaged = [
+        LoggedUpdate { data: Bytes::from_static(&[1, 6, 3]), ..sound.clone() },
+        LoggedUpdate { offset: 71, ..sound.clone() },
+        LoggedUpdate { block: id(&stage, 3), ..sound.clone() },
+    ];
+    for damaged in damaged {
+        let refused = append(damaged).await.unwrap_err();
+        assert_eq!(refused.code(), Code::DataLoss, "{refused}");
+    }
+    assert_eq!((pending(1).await, pending(4).await), (0, 0));
+    append(sound).await.unwrap();
+    assert_eq!((pending(1).await, pending(4).await), (1, 1));
+    let of = UpdatesOf { block: id(&stage, 1), replica: false, upto: 0 };
+    let (epochs, folder, over, plain, ticket) = (None, None, None, false, None);
+    let read = ReadUpdates { of, offset: 0, len: 1000, epochs, folder, over, plain, ticket };
+    for over in [None, Some(GENERATION)] {
+        let read = ReadUpdates { over, ..read };
+        let answer = agent(&stage, 1).read_updates(read).await.unwrap().into_inner();
+        assert!(answer.sum.is_some() && answer.is_sound(of.block));
+        assert!(!answer.is_sound(id(&stage, 3)), "it is about another block");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -76,31 +76,19 @@ async fn in_stripe(
     offset: u64,
     content: Content,
 ) -> Result<(), ClientError> {
-    let mapped = match shared.map.stripe(index).await? {
-        Some(mapped) => mapped,
+    let zeros = matches!(content, Content::Zeros(_));
+    let found = match shared.map.stripe(index).await? {
         // It may have been made since; the coordinator also says whether this is still the writer.
-        None if matches!(content, Content::Zeros(_)) => match shared.map.existing(index).await? {
+        None if zeros => shared.map.existing(index).await?,
+        found => found,
+    };
+    let mapped = match found {
+        Some(mapped) => mapped,
+        None if zeros && !shared.map.may_appear(index) => return Ok(()),
+        None => match make(shared, writer, index, offset, &content).await? {
             Some(mapped) => mapped,
             None => return Ok(()),
         },
-        None => {
-            let _turn = shared.map.turn(index).await;
-            match shared.map.known(index).flatten() {
-                Some(mapped) => mapped,
-                None => match create(shared, writer, index, offset, &content).await {
-                    Ok(()) => return shared.map.ask(index, None, false).await.map(drop),
-                    // An earlier attempt, whose answer was lost, has made it.
-                    Err(ClientError::Exists(_)) => {
-                        shared.map.ask(index, None, false).await?.ok_or_else(|| gone(shared, index))?
-                    }
-                    Err(error) => {
-                        // It may be made in spite of that.
-                        shared.map.forget(index);
-                        return Err(error);
-                    }
-                },
-            }
-        }
     };
     let block_bytes = shared.info.block_bytes;
     let (mut at, end) = (offset, offset + content.len());
@@ -150,6 +138,50 @@ async fn commit(shared: &Arc<Shared>, index: u64, epoch: u64, pieces: &[Piece]) 
     match done.await?.left.pop() {
         None => Ok(()),
         Some(left) => Err(ClientError::Placement(format!("volume {}: {left}", shared.info.name))),
+    }
+}
+
+/// Makes a stripe that is not known to exist, with what is written. Returns the stripe if it exists by then: nothing is written to
+/// it yet.
+async fn make(
+    shared: &Arc<Shared>,
+    writer: &Writer,
+    index: u64,
+    offset: u64,
+    content: &Content,
+) -> Result<Option<Arc<Mapped>>, ClientError> {
+    let mut patience = Patience::of(&shared.client);
+    loop {
+        let turn = shared.map.turn(index).await;
+        if let Some(mapped) = shared.map.known(index).flatten() {
+            return Ok(Some(mapped));
+        }
+        let error = match create(shared, writer, index, offset, content).await {
+            Ok(()) => {
+                // It is durable, whether its logs are ready for the next write or not.
+                shared.map.forget(index);
+                if let Err(error) = shared.map.ask(index, None, false).await {
+                    tracing::debug!("volume {}: stripe {index} is new: {error}", shared.info.name);
+                }
+                return Ok(None);
+            }
+            // An earlier attempt, whose answer was lost, has made it.
+            Err(ClientError::Exists(_)) => match shared.map.ask(index, None, false).await {
+                Ok(mapped) => return mapped.ok_or_else(|| gone(shared, index)).map(Some),
+                Err(error) => error,
+            },
+            Err(error) => {
+                // It may be made in spite of that.
+                shared.map.doubt(index);
+                error
+            }
+        };
+        if !patience.bears_of_put(&error) {
+            return Err(error);
+        }
+        tracing::debug!("volume {}: stripe {index}: {error}; trying again", shared.info.name);
+        drop(turn);
+        patience.wait().await;
     }
 }
 
@@ -206,17 +238,21 @@ async fn log(
             }
             Err(status) => status,
         };
+        // Whatever a node answered, another one may have logged it.
+        let fail = |error| {
+            shared.map.fail(index, epoch);
+            Err(error)
+        };
         match status.code() {
-            Code::InvalidArgument => return Err(ClientError::Invalid(kintsu_wire::words(&status))),
+            Code::InvalidArgument => return fail(ClientError::Invalid(kintsu_wire::words(&status))),
             Code::ResourceExhausted if !emptied => {
                 emptied = true;
-                empty(shared, None).await?;
+                if let Err(error) = empty(shared, None).await {
+                    return fail(error);
+                }
             }
-            Code::ResourceExhausted => return Err(ClientError::Full(kintsu_wire::words(&status))),
-            _ if patience.is_over() => {
-                shared.map.fail(index, epoch);
-                return Err(ClientError::Io(kintsu_wire::words(&status)));
-            }
+            Code::ResourceExhausted => return fail(ClientError::Full(kintsu_wire::words(&status))),
+            _ if patience.is_over() => return fail(ClientError::Io(kintsu_wire::words(&status))),
             _ => tracing::debug!("volume {}: {}", shared.info.name, kintsu_wire::words(&status)),
         }
         mapped = loop {
@@ -227,10 +263,7 @@ async fn log(
                     return Err(lost);
                 }
                 Err(error) if patience.bears(&error) => patience.wait().await,
-                Err(error) => {
-                    shared.map.fail(index, epoch);
-                    return Err(error);
-                }
+                Err(error) => return fail(error),
             }
         };
     }
@@ -273,8 +306,9 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
 fn records(mapped: &Mapped, piece: &Piece) -> Vec<LoggedUpdate> {
     let (volume, epoch) = (mapped.epochs().volume, mapped.stripe.epoch);
     let block = mapped.block(piece.block);
-    let record =
-        |offset, data, zeros| LoggedUpdate { volume, epoch, block, offset, data, zeros, delta_of: None };
+    let record = |offset, data, zeros| {
+        LoggedUpdate { volume, epoch, block, offset, data, zeros, delta_of: None, sum: None }.summed()
+    };
     match &piece.content {
         Content::Zeros(count) => vec![record(piece.offset, Bytes::new(), *count as u32)],
         Content::Bytes(bytes) => (0..bytes.len())

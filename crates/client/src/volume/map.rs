@@ -1,6 +1,6 @@
 //! Where the stripes of a volume are, as far as it was asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +43,13 @@ impl Patience {
         matches!(error, ClientError::Placement(_) | ClientError::Io(_)) && !self.is_over()
     }
 
+    /// Whether to put a stripe again after this error: the coordinator may be away, and one that was killed does not know of a put
+    /// that it had begun.
+    pub fn bears_of_put(&self, error: &ClientError) -> bool {
+        let passes = matches!(error, ClientError::Unreachable(_) | ClientError::NotFound(_));
+        (passes && !self.is_over()) || self.bears(error)
+    }
+
     pub async fn wait(&mut self) {
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Duration::from_millis(500));
@@ -67,6 +74,8 @@ struct Known {
     silent: HashMap<NodeId, Instant>,
     /// Stripes of which a write failed under this epoch, and may still arrive at a node that accepts it.
     failed: HashMap<u64, u64>,
+    /// Stripes of which a first write failed, and may still make them.
+    doubtful: HashSet<u64>,
 }
 
 /// One stripe, and the nodes as they were then.
@@ -240,11 +249,24 @@ impl Map {
         self.lock().stripes.remove(&index);
     }
 
+    /// The first write to a stripe failed, but what it stored may still appear.
+    pub fn doubt(&self, index: u64) {
+        let mut known = self.lock();
+        known.stripes.remove(&index);
+        known.doubtful.insert(index);
+    }
+
+    /// Whether a stripe may be made by a write that failed. It is not enough then that it does not exist now.
+    pub fn may_appear(&self, index: u64) -> bool {
+        self.lock().doubtful.contains(&index)
+    }
+
     /// A write under this epoch has failed: before the next one, nodes must refuse what is still on its way.
     pub fn fail(&self, index: u64, epoch: u64) {
         let mut known = self.lock();
         known.stripes.remove(&index);
-        known.failed.insert(index, epoch);
+        let newest = known.failed.entry(index).or_default();
+        *newest = epoch.max(*newest);
     }
 
     /// What is known of a stripe.
@@ -254,7 +276,7 @@ impl Map {
     }
 
     /// A node refused this map, or did not answer: asks for another one, unless there is one by now. `failed`: under which
-    /// epoch a write failed.
+    /// epoch a write failed; a map of that epoch is none.
     pub async fn renew(
         &self,
         index: u64,
@@ -263,7 +285,11 @@ impl Map {
     ) -> Result<Option<Arc<Mapped>>, ClientError> {
         let _turn = self.turn(index).await;
         match self.known(index) {
-            Some(Some(now)) if !Arc::ptr_eq(&now, old) => Ok(Some(now)),
+            Some(Some(now))
+                if !Arc::ptr_eq(&now, old) && failed.is_none_or(|failed| now.stripe.epoch > failed) =>
+            {
+                Ok(Some(now))
+            }
             _ => self.ask(index, failed, false).await,
         }
     }
@@ -303,14 +329,21 @@ impl Map {
         let looked_up = Mutex::default();
         let mapped = found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, taken, since, looked_up }));
         let mut known = self.lock();
-        known.failed.remove(&index);
+        // A write may have failed meanwhile, of which the coordinator does not know yet: whoever writes next asks again.
+        let is_told = known.failed.get(&index).is_none_or(|newest| Some(*newest) <= failed);
+        if is_told {
+            known.failed.remove(&index);
+        }
+        if mapped.is_some() {
+            known.doubtful.remove(&index);
+        }
         // Where nothing was logged when a reader asked, nothing tells it later that it is logged elsewhere by then. The writer alone
         // has it logged, unless it is shared: then another writer may have got a copy by then.
         let lasts = mapped.as_ref().map_or(writer.is_some(), |mapped| {
             let VolumeStripe { logs, shared, frozen, .. } = &mapped.stripe;
             !logs.is_empty() || *frozen || (writer.is_some() && !*shared)
         });
-        if lasts {
+        if is_told && lasts {
             known.stripes.insert(index, mapped.clone());
         } else {
             known.stripes.remove(&index);

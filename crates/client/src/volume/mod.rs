@@ -18,6 +18,8 @@ mod map;
 mod operate;
 mod ranges;
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -188,7 +188,7 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(
             }
         }
     }
-    let UpdatedBytes { pieces, deltas } = match (logged, why) {
+    let UpdatedBytes { pieces, deltas, sum: _ } = match (logged, why) {
         (Some(logged), _) => logged,
         (None, None) => UpdatedBytes::default(),
         (None, Some(status)) => {
@@ -280,6 +280,9 @@ async fn ask(
     let agent = shared.client.conductor().agent_of(node, address);
     let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;
     match tokio::time::timeout(READ_WITHIN, agent.read_updates(request)).await {
+        Ok(Ok(answer)) if !answer.get_ref().is_sound(of.block) => {
+            Err(Status::data_loss(format!("{}: {node}'s answer was damaged on its way here", of.block)))
+        }
         Ok(answer) => answer.map(tonic::Response::into_inner),
         Err(_) => Err(Status::unavailable(format!("{node}: no answer within {READ_WITHIN:?}"))),
     }

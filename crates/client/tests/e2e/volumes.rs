@@ -258,6 +258,45 @@ async fn parity_nodes_know_deltas_if_that_is_the_scheme() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_write_to_a_stripe_waits_for_the_coordinator() {
+    let mut cluster = Cluster::start(7, 4).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    // Now this handle knows that no stripe exists, and need not ask.
+    disk.volume.trim(0, SIZE).await.unwrap();
+    cluster.stop_coordinator().await;
+    let volume = disk.volume.clone();
+    let mut write = tokio::spawn(async move { volume.write(1000, vec![7; 5000].into()).await });
+    let early = tokio::time::timeout(Duration::from_secs(1), &mut write).await;
+    assert!(early.is_err(), "{early:?}");
+    cluster.restart_coordinator().await;
+    write.await.unwrap().unwrap();
+    disk.model[1000..6000].fill(7);
+    disk.check().await;
+    disk.write(2000, 100).await;
+    disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zeros_are_stored_where_a_write_that_failed_may_still_appear() {
+    let mut cluster = Cluster::start(7, 4).await;
+    cluster.client().await.create_volume(&wanted(RS, Durability::Rack)).await.unwrap();
+    let volume = cluster.impatient_client().await.open_volume("disk", VolumeAccess::Write).await.unwrap();
+    let stripe = volume.info().stripe_bytes();
+    volume.allocated(0, SIZE).await.unwrap();
+    cluster.stop_coordinator().await;
+    volume.write(1000, vec![7; 5000].into()).await.unwrap_err();
+    cluster.restart_coordinator().await;
+    let zeroed = || async { volume.write_zeroes(1000, 5000).await.is_ok() };
+    cluster.until_async("the coordinator is back", zeroed).await;
+    // Elsewhere nothing is on its way.
+    volume.write_zeroes(stripe, stripe).await.unwrap();
+    let stored: Vec<_> = volume.allocated(0, SIZE).await.unwrap();
+    let stored: Vec<_> = stored.into_iter().map(|extent| (extent.len, extent.allocated)).collect();
+    assert_eq!(stored, [(stripe, true), (SIZE - stripe, false)]);
+    assert!(volume.read(0, stripe).await.unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_without_a_home_do_not_ask_the_coordinator_again() {
     let mut cluster = Cluster::start(8, 4).await;
     let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;

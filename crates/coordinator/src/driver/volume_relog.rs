@@ -360,7 +360,9 @@ impl Change<'_> {
                 data,
                 zeros: 0,
                 delta_of,
+                sum: None,
             })
+            .map(LoggedUpdate::summed)
             .collect();
         for node in others {
             let mut agent = self.cluster.agent(node)?;
@@ -397,6 +399,10 @@ impl Change<'_> {
             let read =
                 ReadUpdates { of, offset, len, epochs: None, folder, over: None, plain: false, ticket: None };
             let logged = within(agent.read_updates(read)).await.map_err(failed(node))?;
+            if !logged.is_sound(block) {
+                let damaged = format!("log of {block}: what it sent was damaged on its way here");
+                return Err(failed(node)(Status::data_loss(damaged)));
+            }
             let piece = |offset, data, delta_of| Piece { offset, data, delta_of };
             pieces.extend(logged.pieces.into_iter().map(|(offset, data)| piece(offset, data, None)));
             pieces.extend(logged.deltas.into_iter().map(|(offset, data, of)| piece(offset, data, Some(of))));

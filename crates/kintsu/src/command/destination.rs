@@ -1,7 +1,8 @@
 //! Where `kintsu get` writes.
 //!
-//! A regular file is written without a name in the folder of the real file, and gets its name when it is whole. So
-//! a failed read leaves the old file as it was, and a killed one leaves nothing. On file systems without unnamed
+//! A regular file is written without a name in the folder of the real file, and gets its name when it is whole and durable. So
+//! a failed read leaves the old file as it was, a killed one leaves nothing, and after a power failure the name is that of the old
+//! file or of the whole new one. On file systems without unnamed
 //! files (`O_TMPFILE`) the part has the name `.NAME.kintsu-part-PID-N`, and stays after a kill. The new file keeps
 //! the mode of the file that it replaces, and the owner if permitted. Links are followed. Anything but a regular
 //! file (a FIFO, a device) is written to directly, never replaced.
@@ -237,7 +238,7 @@ impl Opened {
         Self { file, publish: None }
     }
 
-    /// Gives the file its name, now that it is whole.
+    /// Gives the file its name, now that it is whole. Waits until its bytes are durable.
     ///
     /// # Errors
     /// Errors of the file system; then the old file is as it was, unless it had to be overwritten.
@@ -247,6 +248,8 @@ impl Opened {
         if let Some(old) = &old {
             inherit(&file, old)?;
         }
+        // Otherwise a file system may keep the new name, and neither the old bytes nor the new ones.
+        file.sync_all()?;
         let part = match part {
             Some(part) => Ok(part),
             None => linked(&file, part_of(&path)),
@@ -261,7 +264,8 @@ impl Opened {
             {
                 file.rewind()?;
                 let mut over = OpenOptions::new().write(true).truncate(true).open(&path)?;
-                io::copy(&mut file, &mut over).map(drop)
+                io::copy(&mut file, &mut over)?;
+                over.sync_all()
             }
             Err(e) => Err(e),
         }

@@ -31,6 +31,56 @@ pub struct LoggedUpdate {
     /// [`DELTAS`](crate::version::DELTAS) or later: older agents would take them for what is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delta_of: Option<u32>,
+    /// CRC32C of all of this ([`LoggedUpdate::summed`]), by whoever made it; releases before it was known give none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<u32>,
+}
+
+impl LoggedUpdate {
+    /// With its checksum.
+    pub fn summed(self) -> Self {
+        Self { sum: Some(self.checksum()), ..self }
+    }
+
+    /// Whether it is as it was made, if it has a checksum.
+    pub fn is_sound(&self) -> bool {
+        self.sum.is_none_or(|sum| sum == self.checksum())
+    }
+
+    fn checksum(&self) -> u32 {
+        let Self { volume, epoch, block, offset, data, zeros, delta_of, sum: _ } = self;
+        let mut sum = Sum::of(*block);
+        [*volume, *epoch, *offset, (*zeros).into(), delta_of.map_or(0, |of| u64::from(of) + 1)]
+            .into_iter()
+            .for_each(|number| sum.number(number));
+        sum.bytes(data);
+        sum.end()
+    }
+}
+
+/// The checksum of what is said of a block.
+struct Sum(crc_fast::Digest);
+
+impl Sum {
+    fn of(block: BlockId) -> Self {
+        let mut sum = Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi));
+        sum.number(block.stripe.0);
+        sum.number(block.index.0.into());
+        sum
+    }
+
+    fn number(&mut self, number: u64) {
+        self.0.update(&number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.update(bytes);
+    }
+
+    fn end(self) -> u32 {
+        self.0.finalize() as u32
+    }
 }
 
 /// Log these updates, all or none; the reply comes when they are durable here, and on the node they are forwarded to.
@@ -245,6 +295,35 @@ pub struct UpdatedBytes {
     /// version [`DELTAS`](crate::version::DELTAS) gets some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deltas: Vec<(u64, Bytes, u32)>,
+    /// CRC32C of the block's name and of all of this ([`UpdatedBytes::summed`]); releases before it was known give none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<u32>,
+}
+
+impl UpdatedBytes {
+    /// With its checksum, as an answer about this block.
+    pub fn summed(self, block: BlockId) -> Self {
+        Self { sum: Some(self.checksum(block)), ..self }
+    }
+
+    /// Whether it is as it was made, and about this block, if it has a checksum.
+    pub fn is_sound(&self, block: BlockId) -> bool {
+        self.sum.is_none_or(|sum| sum == self.checksum(block))
+    }
+
+    fn checksum(&self, block: BlockId) -> u32 {
+        let mut sum = Sum::of(block);
+        for (offset, bytes) in &self.pieces {
+            sum.number(*offset);
+            sum.bytes(bytes);
+        }
+        for (offset, bytes, of) in &self.deltas {
+            sum.number(*offset);
+            sum.number((*of).into());
+            sum.bytes(bytes);
+        }
+        sum.end()
+    }
 }
 
 /// Put the next versions of blocks in their places: it is decided that they count.
@@ -259,4 +338,67 @@ pub struct PromoteBlocks {
 pub struct PromotedBlocks {
     /// In the order asked for.
     pub blocks: Vec<HeldBlock>,
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_dag::BlockIndex;
+
+    use super::*;
+
+    const BLOCK: BlockId = BlockId { stripe: StripeId(5), index: BlockIndex(1) };
+
+    fn update() -> LoggedUpdate {
+        let data = Bytes::from_static(b"new bytes");
+        LoggedUpdate {
+            volume: 7,
+            epoch: 2,
+            block: BLOCK,
+            offset: 70,
+            data,
+            zeros: 0,
+            delta_of: None,
+            sum: None,
+        }
+    }
+
+    /// Every copy of a message in which one bit is another, as far as it is a message still.
+    fn flipped<T: Serialize + serde::de::DeserializeOwned>(message: &T) -> Vec<T> {
+        let right = rmp_serde::to_vec_named(message).unwrap();
+        let flip = |bit: usize| {
+            let mut bytes = right.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            rmp_serde::from_slice(&bytes).ok()
+        };
+        (0..right.len() * 8).filter_map(flip).collect()
+    }
+
+    #[test]
+    fn an_update_of_which_a_bit_was_flipped_is_not_sound() {
+        for delta_of in [None, Some(3)] {
+            let right = LoggedUpdate { delta_of, ..update() }.summed();
+            assert!(right.is_sound());
+            let wrong = flipped(&right);
+            assert!(wrong.len() > 100);
+            // A flip in the name of the field takes the checksum away: then it is as from an older release.
+            let passed = wrong.iter().filter(|got| got.sum.is_some() && got.is_sound() && **got != right);
+            assert_eq!(passed.count(), 0);
+        }
+        // Older releases give no checksum.
+        assert!(update().is_sound());
+    }
+
+    #[test]
+    fn an_answer_of_which_a_bit_was_flipped_is_not_sound() {
+        let pieces = vec![(3, Bytes::from_static(b"some")), (9, Bytes::from_static(b"more"))];
+        let deltas = vec![(20, Bytes::from_static(b"delta"), 4)];
+        let right = UpdatedBytes { pieces, deltas, sum: None }.summed(BLOCK);
+        assert!(right.is_sound(BLOCK));
+        assert!(!right.is_sound(BlockId { index: BlockIndex(2), ..BLOCK }));
+        let wrong = flipped(&right);
+        assert!(wrong.len() > 100);
+        let passed = wrong.iter().filter(|got| got.sum.is_some() && got.is_sound(BLOCK) && **got != right);
+        assert_eq!(passed.count(), 0);
+        assert!(UpdatedBytes::default().is_sound(BLOCK));
+    }
 }
