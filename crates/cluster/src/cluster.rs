@@ -22,7 +22,7 @@ pub struct Options {
     pub nodes: u32,
     /// Number of racks; nodes are assigned to them in turn.
     pub racks: u32,
-    /// Nodes whose former folders are gone for good.
+    /// Nodes whose former folders are gone for good. It holds for the first start of each.
     pub replace: Vec<u32>,
     /// The settings of the coordinator.
     pub coordinator: Config,
@@ -56,7 +56,7 @@ impl Cluster {
         let nodes = Arc::new(Nodes {
             dir,
             racks,
-            replace,
+            replace: std::sync::Mutex::new(replace.into_iter().collect()),
             token: config.token.clone(),
             tls: config.tls.clone(),
             coordinator: OnceLock::new(),

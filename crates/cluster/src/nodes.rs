@@ -1,8 +1,8 @@
 //! The agents of this process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_coordinator::{Launcher, Launching};
@@ -18,7 +18,8 @@ use crate::folders::{node_dir, rack_of};
 pub struct Nodes {
     pub dir: PathBuf,
     pub racks: u32,
-    pub replace: Vec<u32>,
+    /// Those whose former folders are gone for good, and which have not started with other ones yet.
+    pub replace: std::sync::Mutex<BTreeSet<u32>>,
     pub token: Option<String>,
     pub tls: Option<Tls>,
     /// Where the coordinator listens.
@@ -32,7 +33,7 @@ impl Nodes {
         AgentConfig {
             node: Some(NodeId(id)),
             rack: RackId(rack_of(id, self.racks)),
-            replace: self.replace.contains(&id),
+            replace: self.replaced().contains(&id),
             token: self.token.clone(),
             tls: self.tls.clone(),
             ..AgentConfig::new(node_dir(&self.dir, id), coordinator)
@@ -53,7 +54,13 @@ impl Nodes {
         let agent = Agent::start_on(config, open).await;
         let agent = agent.map_err(|source| ClusterError::Node { node: id, source })?;
         self.running.lock().await.insert(id, agent);
+        // The folder that it has registered with is its own from now on.
+        self.replaced().remove(&id);
         Ok(())
+    }
+
+    fn replaced(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.replace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub async fn shutdown(&self) {

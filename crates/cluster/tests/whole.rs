@@ -77,3 +77,23 @@ async fn an_agent_that_runs_apart_is_not_started_here() {
     client.close().await;
     cluster.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_folder_of_a_node_is_replaced_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(Options::new(dir.path(), 3, 3)).await.unwrap();
+    let folder = cluster.node_dir(1);
+    cluster.shutdown().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let replace = vec![1];
+    let cluster = Cluster::start(Options { replace, ..Options::new(dir.path(), 3, 3) }).await.unwrap();
+    for starts in [true, false] {
+        assert!(cluster.kill_node(1).await);
+        if !starts {
+            // As if its disk were not mounted.
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
+        assert_eq!(cluster.start_node(1).await.is_ok(), starts);
+    }
+    cluster.shutdown().await.unwrap();
+}

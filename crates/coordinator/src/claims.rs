@@ -25,8 +25,8 @@ pub struct Sweeping {
     places: Vec<Place>,
 }
 
-/// A place where nobody may write now: a file of that block is still to be deleted or set aside, or the node is
-/// being wiped.
+/// A place where nobody may write now: a file of that block is still to be deleted or set aside, the node is being
+/// wiped, or it is to be emptied and is not the home of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Barred(pub Place);
 
@@ -36,7 +36,7 @@ impl Cluster {
     /// # Errors
     /// The disk fails. `Ok(Err(place))`: this place cannot be written to now, and no place is claimed.
     pub async fn claim(self: &Arc<Self>, places: Vec<Place>) -> Result<Result<Writing, Barred>> {
-        let writing = {
+        let (writing, emptied) = {
             let members = self.members();
             if let Some(barred) = places.iter().find(|(node, _)| members.wiping(*node)) {
                 return Ok(Err(Barred(*barred)));
@@ -49,14 +49,20 @@ impl Cluster {
             }
             let wipes = places.iter().map(|(node, _)| (*node, claims.wipes(*node))).collect();
             drop(claims);
-            Writing { cluster: self.clone(), places: places.clone(), wipes }
+            // From the order of a drain on, nobody who had chosen the node before brings it a block. A drain waits for the
+            // claims of before.
+            let emptied = |node: &NodeId| members.node(*node).is_some_and(|m| m.record.draining);
+            let emptied: Vec<NodeId> = places.iter().map(|(node, _)| *node).filter(emptied).collect();
+            (Writing { cluster: self.clone(), places: places.clone(), wipes }, emptied)
         };
         // An earlier sweep may have been abandoned while its node went on deleting: then the garbage row still
         // exists.
         let row = move |meta: &Meta| {
             let snapshot = meta.snapshot()?;
-            for place in places.into_iter().filter(|_| !is_back(FixedFault::DeletesUnfenced)) {
-                if snapshot.is_garbage(place.0, place.1)? {
+            for place in places {
+                let garbage =
+                    !is_back(FixedFault::DeletesUnfenced) && snapshot.is_garbage(place.0, place.1)?;
+                if garbage || (emptied.contains(&place.0) && !snapshot.is_placed(place.0, place.1)?) {
                     return Ok(Some(place));
                 }
             }

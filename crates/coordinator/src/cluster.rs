@@ -251,22 +251,6 @@ impl Cluster {
         lock(&self.gate)
     }
 
-    /// Refuses `what`, which needs metadata that know all that is stored.
-    ///
-    /// # Errors
-    /// `Conflict` while they are older than what agents hold, or are being rebuilt.
-    pub fn check_trusted(&self, what: &str) -> Result<()> {
-        let gate = self.gate();
-        if gate.is_trusted() {
-            return Ok(());
-        }
-        Err(CoordinatorError::Conflict {
-            what: what.to_owned(),
-            expected: "metadata that know all that is stored".into(),
-            got: gate.reasons().join("; "),
-        })
-    }
-
     /// The progress of rebuilding the metadata.
     pub fn rebuild(&self) -> MutexGuard<'_, Rebuild> {
         lock(&self.rebuild)

@@ -96,6 +96,7 @@ pub use turns::Turns;
 pub use upgrade::{check_volumes, check_writer_hands_on, everybody_hands_on};
 pub use used_codes::{UsedCodes, used_codes};
 pub use volume_logs::{holders, keep_logs, lost_logs, short_logs};
+pub use volume_relog::GivenUp;
 pub use volume_ticks::{commit_blocks, commit_volume, release_volume, volumes};
 pub use volumes::{Wanted, fence_everywhere, map};
 pub use wipe::order as order_wipe;

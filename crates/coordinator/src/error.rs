@@ -4,6 +4,7 @@ use kintsu_dag::NodeId;
 use kintsu_plan::PlanError;
 use tonic::{Code, Status};
 
+use crate::engine::gate::Untrusted;
 use crate::engine::identity::Refused;
 
 /// Why a request or the start of a coordinator failed. Nothing was changed unless the error says so.
@@ -130,6 +131,16 @@ impl From<Refused> for CoordinatorError {
                 got: NodeId::CLIENT.0.to_string(),
             },
             Refused::Conflict { what, expected, got } => Self::Conflict { what, expected, got },
+        }
+    }
+}
+
+impl From<Untrusted> for CoordinatorError {
+    fn from(Untrusted { what, reasons }: Untrusted) -> Self {
+        Self::Conflict {
+            what,
+            expected: "metadata that know all that is stored".into(),
+            got: reasons.join("; "),
         }
     }
 }

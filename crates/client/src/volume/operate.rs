@@ -1,5 +1,8 @@
 //! Calls about volumes that need no data.
 
+use std::collections::BTreeSet;
+
+use kintsu_dag::NodeId;
 use kintsu_wire::message::{
     AbandonLogs, AbandonedLogs, CommitVolume, CommittedVolume, CreateVolume, LostLog, Nothing, ResizeVolume,
     SnapshotVolume, TakenSnapshot, VolumeInfo, VolumeList, VolumeName,
@@ -106,13 +109,29 @@ impl Client {
         .await
     }
 
-    /// The logs of a volume that only nodes have which are gone. With `abandon` it goes on without them: their blocks are then as
-    /// the last commit left them.
+    /// The logs of a volume that only nodes have which are gone.
     ///
     /// # Errors
-    /// `NotFound`; `Placement` if too few nodes answer; whatever keeps the coordinator from answering.
-    pub async fn lost_logs(&self, name: &str, abandon: bool) -> Result<Vec<LostLog>, ClientError> {
-        let request = AbandonLogs { name: name.to_owned(), abandon };
+    /// `NotFound`; whatever keeps the coordinator from answering.
+    pub async fn lost_logs(&self, name: &str) -> Result<Vec<LostLog>, ClientError> {
+        self.call_abandon(AbandonLogs { name: name.to_owned(), abandon: false, nodes: None }).await
+    }
+
+    /// Goes on without those of the lost logs that no other nodes had than these, and returns them: their blocks are then as the last
+    /// commit left them.
+    ///
+    /// # Errors
+    /// `NotFound`; `Placement` if too few nodes answer, or if another log of such a stripe is lost too; whatever keeps the coordinator
+    /// from answering.
+    pub async fn abandon_logs(
+        &self,
+        name: &str,
+        nodes: BTreeSet<NodeId>,
+    ) -> Result<Vec<LostLog>, ClientError> {
+        self.call_abandon(AbandonLogs { name: name.to_owned(), abandon: true, nodes: Some(nodes) }).await
+    }
+
+    async fn call_abandon(&self, request: AbandonLogs) -> Result<Vec<LostLog>, ClientError> {
         let answer = self.call(|mut c| {
             let request = request.clone();
             async move { c.volumes.abandon_logs(request).await }

@@ -11,7 +11,8 @@ use kintsu_code::Definition;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::message::{
-    CauseKind, ChangeSetting, CreateVolume, Durability, NodeAction, NodeState, RepairTarget, VolumeInfo,
+    CauseKind, ChangeSetting, CreateVolume, Durability, LostLog, NodeAction, NodeState, RepairTarget,
+    VolumeInfo,
 };
 
 use crate::cluster::{Cluster, RS};
@@ -527,14 +528,14 @@ async fn logs_that_nobody_has_any_more_can_be_abandoned() {
     let committed = disk.model.clone();
     disk.write(7, 1000).await;
     disk.volume.close().await.unwrap();
-    assert_eq!(client.lost_logs("disk", true).await.unwrap(), []);
+    assert_eq!(client.lost_logs("disk").await.unwrap(), []);
     for node in 0..8 {
         cluster.kill(node).await;
     }
     for node in 0..8 {
         cluster.until_state(node, NodeState::Dead).await;
     }
-    let nodes = client.lost_logs("disk", false).await.unwrap()[0].nodes.clone();
+    let nodes = client.lost_logs("disk").await.unwrap()[0].nodes.clone();
     assert_eq!(nodes.len(), 2);
     // The two that logged for the first block come back with empty disks.
     for node in 0..8 {
@@ -558,15 +559,65 @@ async fn logs_that_nobody_has_any_more_can_be_abandoned() {
     let says_so =
         async || client.health(0).await.unwrap().causes.iter().any(|cause| cause.kind == CauseKind::LostLogs);
     assert!(says_so().await);
-    let lost = client.lost_logs("disk", true).await.unwrap();
+    let lost = client.abandon_logs("disk", nodes.into_iter().collect()).await.unwrap();
     assert!(lost.iter().any(|log| (log.offset, log.len) == (0, BLOCK)), "{lost:?}");
-    assert_eq!(client.lost_logs("disk", true).await.unwrap(), []);
+    assert_eq!(client.lost_logs("disk").await.unwrap(), []);
     assert!(!says_so().await);
     disk.volume = client.open_volume("disk", VolumeAccess::Write).await.unwrap();
     disk.model = committed;
     disk.check().await;
     disk.write(7, 1000).await;
     disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_logs_that_were_confirmed_are_abandoned() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    commit(&cluster).await;
+    let committed = disk.model.clone();
+    // One write for each block of the first stripe.
+    for block in 0..3 {
+        disk.write(block * BLOCK, 1000).await;
+    }
+    disk.volume.close().await.unwrap();
+    for node in 0..8 {
+        cluster.kill(node).await;
+    }
+    for node in 0..8 {
+        cluster.until_state(node, NodeState::Dead).await;
+    }
+    let lost = client.lost_logs("disk").await.unwrap();
+    let nodes = |log: &LostLog| -> BTreeSet<NodeId> { log.nodes.iter().copied().collect() };
+    let gone = nodes(&lost[0]);
+    let (kept, away) = lost[1..3]
+        .iter()
+        .map(|log| (log.offset / BLOCK, &nodes(log) - &gone))
+        .find(|(_, away)| !away.is_empty())
+        .expect("blocks of one stripe with other nodes");
+    // The two that logged for the first block come back with empty disks, and others are away for a moment.
+    for node in 0..8 {
+        match (gone.contains(&NodeId(node)), away.contains(&NodeId(node))) {
+            (true, _) => cluster.replace_dead_node(node).await,
+            (_, true) => {}
+            (false, false) => cluster.start_node(node).await,
+        }
+    }
+    let refused = client.abandon_logs("disk", gone.clone()).await.unwrap_err().to_string();
+    assert!(refused.starts_with("log of "), "{refused}");
+    for node in &away {
+        cluster.start_node(node.0).await;
+    }
+    let abandoned = client.abandon_logs("disk", gone.clone()).await.unwrap();
+    assert!(abandoned.iter().all(|log| nodes(log).is_subset(&gone)), "{abandoned:?}");
+    assert_eq!(abandoned[0].offset, 0);
+    disk.volume = client.open_volume("disk", VolumeAccess::Write).await.unwrap();
+    let (at, stripe) = ((kept * BLOCK) as usize, 3 * BLOCK as usize);
+    let read = disk.volume.read(0, SIZE).await.unwrap();
+    assert!(read[at..at + 1000] == disk.model[at..at + 1000], "what was acknowledged");
+    assert!(read[..BLOCK as usize] == committed[..BLOCK as usize] && read[stripe..] == committed[stripe..]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -74,16 +74,19 @@ async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, job: &Job) -> Result<Jo
     let started_ms = cluster.now_ms();
     let (mut drain, used) = (Drain::default(), Arc::default());
     loop {
-        // The puts are counted before the blocks are listed: what these puts commit meanwhile is moved in
-        // this pass or in the next one.
-        let puts = cluster.meta.off(move |meta| meta.snapshot()?.puts_on(node)).await?;
+        // What is to come is counted before the blocks are listed: what is committed meanwhile is moved in this pass or
+        // in the next one.
+        let (puts, writes) = coming(cluster, node).await?;
         pass(cluster, node, &mut drain, &used, job).await?;
         let draining = cluster.members().node(node).is_some_and(|m| m.record.draining);
-        match drain.passed(puts, draining && !job.is_cancelled()) {
+        match drain.passed(puts + writes, draining && !job.is_cancelled()) {
             Passed::Ended | Passed::Revoked => break,
             Passed::Wait => {
-                let (done, note) = (drain.done(), format!("waiting for puts to {node}: {puts} left"));
-                job.progress(done, done, &note);
+                let note = match puts {
+                    0 => format!("waiting for blocks that are being written to {node}: {writes} left"),
+                    puts => format!("waiting for puts to {node}: {puts} left"),
+                };
+                job.progress(drain.done(), drain.done(), &note);
                 tokio::select! {
                     () = tokio::time::sleep(cluster.config.heartbeat / 2) => {}
                     () = job.cancelled() => {}
@@ -100,6 +103,20 @@ async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, job: &Job) -> Result<Jo
     let mut report = tally.report("drain", None, &cluster.nodes().0, seconds);
     report.failed = failed;
     Ok(report)
+}
+
+/// How many puts may write to the node, and how many blocks others are writing there that are not at home there yet. Nobody
+/// begins to write others there: placement leaves the node out, and [`Cluster::claim`] refuses it.
+async fn coming(cluster: &Arc<Cluster>, node: NodeId) -> Result<(u64, u64)> {
+    let written = cluster.written_to(node);
+    let look = move |meta: &Meta| {
+        let (snapshot, mut writes) = (meta.snapshot()?, 0);
+        for id in written {
+            writes += u64::from(!snapshot.is_placed(node, id)?);
+        }
+        Ok((snapshot.puts_on(node)?, writes))
+    };
+    cluster.meta.off(look).await
 }
 
 /// Moves the blocks that are on the node now, except those that failed before.
@@ -138,10 +155,37 @@ async fn pass(
 
 #[cfg(test)]
 mod tests {
-    use crate::handlers::tests::{begin, cluster, written};
+    use super::*;
+    use crate::handlers::tests::{begin, cluster, landing, put, stripe, written};
     use crate::handlers::{abort_put, begin_put, command_node, commit_put};
+    use kintsu_dag::{BlockId, BlockIndex};
     use kintsu_wire::message::{CommitPut, Encoding, JobEvent, NodeAction, NodeCommand, PutRef};
-    use tokio::sync::mpsc;
+    use tokio::sync::mpsc::{Receiver, channel};
+    use tonic::Status;
+
+    type Events = Receiver<std::result::Result<JobEvent, Status>>;
+
+    /// Orders a drain that waits for something; returns what it says then.
+    async fn waits(cluster: &Arc<Cluster>, node: NodeId) -> (String, Events) {
+        let (listener, mut events) = channel(64);
+        let drain = NodeCommand { node, action: NodeAction::Drain, force: false, seconds: 0 };
+        command_node::handle(cluster, drain, listener).await.unwrap();
+        assert!(matches!(events.recv().await, Some(Ok(JobEvent::Began(_)))));
+        let Some(Ok(JobEvent::Progress { note, .. })) = events.recv().await else {
+            panic!("it did not wait")
+        };
+        (note, events)
+    }
+
+    async fn report(mut events: Events) -> JobReport {
+        loop {
+            match events.recv().await {
+                Some(Ok(JobEvent::Ended(report))) => return report,
+                Some(Ok(JobEvent::Progress { .. })) => {}
+                other => panic!("expected a report, got {other:?}"),
+            }
+        }
+    }
 
     #[tokio::test]
     async fn puts_that_were_given_the_node_before_are_waited_for() {
@@ -149,13 +193,7 @@ mod tests {
             let (_dir, cluster) = cluster(5, 5).await;
             let ticket = begin_put::handle(&cluster, begin("a", 16)).await.unwrap();
             let (home, put) = (ticket.stripes[0].homes[0].unwrap(), ticket.put);
-            let (listener, mut events) = mpsc::channel(64);
-            let drain = NodeCommand { node: home, action: NodeAction::Drain, force: false, seconds: 0 };
-            command_node::handle(&cluster, drain, listener).await.unwrap();
-            assert!(matches!(events.recv().await, Some(Ok(JobEvent::Began(_)))));
-            let Some(Ok(JobEvent::Progress { note, .. })) = events.recv().await else {
-                panic!("it did not wait")
-            };
+            let (note, events) = waits(&cluster, home).await;
             assert_eq!(note, format!("waiting for puts to {home}: 1 left"));
             if commit {
                 let stripes = written(&ticket, Encoding::Online, 2);
@@ -165,15 +203,30 @@ mod tests {
             } else {
                 abort_put::handle(&cluster, PutRef { put }).await.unwrap();
             }
-            let report = loop {
-                match events.recv().await {
-                    Some(Ok(JobEvent::Ended(report))) => break report,
-                    Some(Ok(JobEvent::Progress { .. })) => {}
-                    other => panic!("expected a report, got {other:?}"),
-                }
-            };
+            let report = report(events).await;
             // No agent runs that could move the block: the test only checks that the drain found it.
             assert_eq!(report.failed.len(), usize::from(commit), "{:?}", report.failed);
         }
+    }
+
+    #[tokio::test]
+    async fn a_block_that_somebody_writes_to_the_node_when_its_drain_is_ordered_is_waited_for() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 16).await;
+        let (id, record) = stripe(&cluster, "a");
+        let to = (0..5).map(NodeId).find(|node| record.made().all(|(_, b)| b.node != *node)).unwrap();
+        let place = |index| (to, BlockId { stripe: id, index: BlockIndex(index) });
+        let writing = cluster.claim(vec![place(0)]).await.unwrap().unwrap();
+        let (note, events) = waits(&cluster, to).await;
+        assert_eq!(note, format!("waiting for blocks that are being written to {to}: 1 left"));
+        assert!(cluster.claim(vec![place(1)]).await.unwrap().is_err(), "nobody begins to write there");
+        cluster.meta.rehome(id, 1, &[landing(&record, BlockIndex(0), to)]).unwrap();
+        drop(writing);
+        // No agent runs that could move it.
+        assert_eq!(report(events).await.failed.len(), 1);
+        assert!(
+            cluster.claim(vec![place(0)]).await.unwrap().is_ok(),
+            "a commit changes the block where it is"
+        );
     }
 }

@@ -85,9 +85,14 @@ pub async fn move_block<T: Takers>(
                     Ok((moved, writing))
                 };
                 let (moved, _writing) = cluster.meta.off(land).await?;
-                tally.blocks += moved.len() as u64;
                 cluster.sweep.notify_one();
-                return Ok(());
+                if !moved.is_empty() {
+                    tally.blocks += moved.len() as u64;
+                    return Ok(());
+                }
+                // The copy is of another version than the block has by now, or the block is elsewhere.
+                block.changed();
+                lock(takers).took_back(from, to, bytes);
             }
             Ran::Again { doubt: bad, wait } => {
                 lock(takers).took_back(from, to, bytes);
@@ -129,9 +134,14 @@ fn conflict(node: NodeId, got: String) -> CoordinatorError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::volume_commit::commit_held;
     use crate::live::Live;
+    use crate::meta::volumes::stripe_name;
+    use kintsu_client::VolumeAccess;
     use kintsu_dag::BlockIndex;
     use kintsu_plan::Topology;
+    use kintsu_plan::update::Scheme;
+    use kintsu_wire::message::{CreateVolume, Durability};
 
     /// What was given, with its bytes.
     #[derive(Default)]
@@ -168,5 +178,42 @@ mod tests {
             assert_eq!(lock(&given).0, [(from, to, before)]);
             assert_eq!(std::fs::metadata(live.file(to, stripe, index)).unwrap().len(), before);
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_parity_that_a_commit_changes_while_it_is_copied_is_copied_again() {
+        let live = Live::start(7).await;
+        let wanted = CreateVolume {
+            name: "disk".into(),
+            size: 1 << 20,
+            code: "rs:n=4,k=2".into(),
+            block_bytes: 64 << 10,
+            durability: Durability::Rack,
+            scheme: None,
+        };
+        let volume = live.client.create_volume(&wanted).await.unwrap().id;
+        let disk = live.client.open_volume("disk", VolumeAccess::Write).await.unwrap();
+        disk.write(0, vec![1; 128 << 10].into()).await.unwrap();
+        disk.write(5, vec![2; 1000].into()).await.unwrap();
+        let name = stripe_name(volume, 0);
+        let (stripe, record) = live.stripe(&name);
+        let id = BlockId { stripe, index: BlockIndex(3) };
+        let before = *record.block(id.index).unwrap();
+        let (worker, given) = (live.cluster.clone(), Arc::new(Mutex::new(Given::default())));
+        let turn = live.cluster.turns.of(stripe).await;
+        let takers = given.clone();
+        let moving = tokio::spawn(async move {
+            move_block(&worker, id, before.node, &takers, &mut Tally::default()).await
+        });
+        let copied =
+            |_: &Cluster| lock(&given).0.first().is_some_and(|(_, to, _)| live.file(*to, stripe, 3).exists());
+        live.until("the parity is copied, and waits for its turn", copied).await;
+        commit_held(&live.cluster, volume, 0, Scheme::default(), None).await.unwrap();
+        drop(turn);
+        moving.await.unwrap().unwrap();
+        let after = *live.stripe(&name).1.block(id.index).unwrap();
+        assert!(after.generation > before.generation && after.node != before.node, "{after:?}");
+        assert_eq!(lock(&given).0.len(), 2);
+        disk.close().await.unwrap();
     }
 }

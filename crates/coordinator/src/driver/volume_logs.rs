@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::guard::guarded;
 use super::upgrade::check_volumes;
-use super::volume_relog::{How, relog};
+use super::volume_relog::{GivenUp, How, relog};
 use super::volumes::{has_log, record};
 use crate::cluster::Cluster;
 use crate::engine::health::LogFacts;
@@ -124,12 +124,18 @@ async fn move_log(
     Ok(true)
 }
 
-/// The logs of a volume that no node has which answers. With `abandon` they begin empty elsewhere: their blocks are then as the last
-/// commit left them.
+/// The logs of a volume that no node has which answers. If some of them are given up, only these are told, and begin empty elsewhere:
+/// their blocks are then as the last commit left them.
 ///
 /// # Errors
-/// The metadata cannot be read or written; too few nodes answer.
-pub async fn lost_logs(cluster: &Arc<Cluster>, volume: &VolumeRecord, abandon: bool) -> Result<Vec<LostLog>> {
+/// The metadata cannot be read or written; too few nodes answer; a stripe of such a log has another one that no node has and that is
+/// not given up.
+pub async fn lost_logs(
+    cluster: &Arc<Cluster>,
+    volume: &VolumeRecord,
+    given_up: &GivenUp,
+) -> Result<Vec<LostLog>> {
+    let abandon = *given_up != GivenUp::None;
     let holders = holders(cluster);
     let (id, block_bytes) = (volume.id, volume.block_bytes);
     let (mut lost, mut first) = (Vec::new(), 0);
@@ -140,17 +146,19 @@ pub async fn lost_logs(cluster: &Arc<Cluster>, volume: &VolumeRecord, abandon: b
         for (index, row) in page {
             let has = |node: &NodeId| has_log(holders.folders.get(node).copied(), &row.folders, *node);
             let gone = |(_, log): &(usize, &Vec<NodeId>)| !log.is_empty() && !log.iter().any(has);
+            let is_meant = |(_, log): &(usize, &Vec<NodeId>)| !abandon || given_up.includes(log);
             let k = row.logs.len() as u64;
-            let logs = row.logs.iter().enumerate().filter(gone).map(|(block, nodes)| LostLog {
-                offset: (index * k + block as u64) * block_bytes,
-                len: block_bytes,
-                nodes: nodes.clone(),
-            });
+            let logs =
+                row.logs.iter().enumerate().filter(gone).filter(is_meant).map(|(block, nodes)| LostLog {
+                    offset: (index * k + block as u64) * block_bytes,
+                    len: block_bytes,
+                    nodes: nodes.clone(),
+                });
             let before = lost.len();
             lost.extend(logs);
             if abandon && lost.len() > before {
                 let _turn = cluster.turns.of(StripeId(row.stripe)).await;
-                let relogged = relog(cluster, id, index, &[], How::Abandon).await?;
+                let relogged = relog(cluster, id, index, &[], How::Abandon(given_up.clone())).await?;
                 record(cluster, relogged).await?;
                 tracing::warn!(
                     "{} logs of stripe {index} of volume {id:016x} are abandoned",

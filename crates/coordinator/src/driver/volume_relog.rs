@@ -32,14 +32,36 @@ use crate::meta::{Meta, StripeLogs, VolumeRecord};
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// How far a change of logs goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum How {
     /// Nodes get what they are to log from now on. What others keep is left as it is: each has all that was acknowledged.
     Move,
     /// Also what others keep is made the same everywhere. A user may have seen a write that only one of them has.
     Align,
-    /// Also a log that is on no node that answers begins empty elsewhere.
-    Abandon,
+    /// Also these logs begin empty elsewhere, if they are on no node that answers.
+    Abandon(GivenUp),
+}
+
+/// Logs that may begin empty elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GivenUp {
+    /// None.
+    None,
+    /// All of them.
+    All,
+    /// Those that no other nodes had than these.
+    Of(BTreeSet<NodeId>),
+}
+
+impl GivenUp {
+    /// Whether a log that these nodes had is among them.
+    pub fn includes(&self, nodes: &[NodeId]) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Of(confirmed) => nodes.iter().all(|node| confirmed.contains(node)),
+        }
+    }
 }
 
 /// Makes the logs of a stripe complete on nodes that answer, as if `landings` had happened: there blocks have new homes. The
@@ -67,17 +89,21 @@ pub async fn relog(
     // What was fenced when the writer took the volume is enough, as long as the same nodes log.
     let fenced = record.fenced();
     let epoch = if fenced > from.epoch { fenced } else { from.epoch + 1 };
-    // What only a log has was acknowledged, unless the scheme waits for the parities: then nothing is lost with it.
-    let abandon = how == How::Abandon || record.scheme.row().at_once;
     // The writer that has taken the volume since may have seen what only one of them has.
     let align = how != How::Move || fenced > from.epoch;
+    let given_up = match how {
+        // What only a log has was acknowledged, unless the scheme waits for the parities: then nothing is lost with it.
+        _ if record.scheme.row().at_once => GivenUp::All,
+        How::Abandon(given_up) => given_up,
+        How::Move | How::Align => GivenUp::None,
+    };
     let mut change = Change {
         cluster,
         volume,
         epoch,
         taken: fenced,
         newest: fenced.max(from.epoch),
-        abandon,
+        given_up,
         align,
         parities: record.scheme.row().old_first,
         folders: &from.folders,
@@ -119,8 +145,8 @@ struct Change<'a> {
     taken: u64,
     /// The newest epoch that readers may know for the stripe.
     newest: u64,
-    /// Whether a log that no node has begins empty.
-    abandon: bool,
+    /// Logs that begin empty if no node has them.
+    given_up: GivenUp,
     /// Whether nodes that go on logging get what they lack.
     align: bool,
     /// Whether all nodes with parities of a block log for it.
@@ -174,7 +200,7 @@ impl Change<'_> {
             let block = BlockIndex(i as u8);
             let members = old.get(i).map_or(&[][..], Vec::as_slice);
             let sound = self.sound(members);
-            if sound.is_empty() && !members.is_empty() && !self.abandon {
+            if sound.is_empty() && !members.is_empty() && !self.given_up.includes(members) {
                 return Err(self.no_log(BlockId { stripe: self.stripe.id, index: block }, members));
             }
             let nodes = self.choose(block, &sound, replicas).await?;
@@ -190,7 +216,8 @@ impl Change<'_> {
         let sound: Vec<NodeId> = members.iter().filter(is_sound).copied().collect();
         let continues = |node: &&NodeId| self.answer(**node).is_some_and(|answer| answer.continues);
         let (doubtful, others): (Vec<&NodeId>, Vec<&NodeId>) = members.iter().partition(continues);
-        if sound.is_empty() && (self.abandon || others.iter().all(|node| self.has_lost_log(**node))) {
+        let is_given_up = self.given_up.includes(members);
+        if sound.is_empty() && (is_given_up || others.iter().all(|node| self.has_lost_log(**node))) {
             return doubtful.into_iter().copied().collect();
         }
         sound

@@ -88,7 +88,7 @@ async fn record(cluster: &Arc<Cluster>, mut turn: Turn, force: bool) -> Result<T
 /// `Conflict` if that is too much, or nobody knows, because the metadata lack something; the disk fails.
 async fn judge(cluster: &Arc<Cluster>, node: NodeId, force: bool) -> Result<Harm> {
     if !force {
-        cluster.check_trusted(&format!("wipe of {node} without --force"))?;
+        cluster.gate().check_trusted(&format!("wipe of {node} without --force"))?;
     }
     let harm = would_cost(cluster, node).await?;
     match refused(&harm, force) {

@@ -2,12 +2,12 @@
 //! the drain has ended. The driver does the work.
 //!
 //! Each block is copied to another node as it is, without decoding. A block that cannot be read any more is
-//! left to repair. Puts that began before the drain may still write to this node: the drain waits for them,
-//! and moves what they commit too.
+//! left to repair. Puts, repairs and encodings that began before the drain may still write to this node: the drain
+//! waits for them, and moves what they commit too.
 //!
 //! Invariants: a block counts as moved only when it is durable at its new home with the recorded digest; a
 //! block that failed is not tried again by the same drain, so every pass ends; a drain ends only after a pass
-//! that began while no such put was under way.
+//! that began while nothing of that was under way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,9 +96,9 @@ impl Drain {
         (self.done, self.total)
     }
 
-    /// A pass has ended. When it began, `puts` puts were writing to the node.
-    pub fn passed(&self, puts: u64, draining: bool) -> Passed {
-        match (puts, draining) {
+    /// A pass has ended. When it began, so many puts, repairs and others were to bring blocks to the node.
+    pub fn passed(&self, underway: u64, draining: bool) -> Passed {
+        match (underway, draining) {
             (_, false) => Passed::Revoked,
             (0, true) => Passed::Ended,
             (_, true) => Passed::Wait,
@@ -212,6 +212,11 @@ impl Move {
     /// The target cannot be written to now: wait a moment and try again.
     pub fn refused(&mut self, to: NodeId) {
         self.last = format!("{to} still deletes an earlier file of {}", self.id);
+    }
+
+    /// The block had become another one when it was copied, as by a commit of updates: try again.
+    pub fn changed(&mut self) {
+        self.last = format!("{} was changed while it was copied", self.id);
     }
 
     /// A copy to `to` has ended.

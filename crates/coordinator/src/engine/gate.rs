@@ -29,6 +29,15 @@ pub struct Gate {
     rebuilding: bool,
 }
 
+/// Something needs metadata that know all that is stored, and these do not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Untrusted {
+    /// What needs them.
+    pub what: String,
+    /// What they lack, and what operators can do about it.
+    pub reasons: Vec<String>,
+}
+
 impl Gate {
     /// A gate that is closed until the nodes with these placed blocks have reported. `behind` says why the
     /// metadata count as older than what agents hold, if they do.
@@ -87,6 +96,17 @@ impl Gate {
     /// Whether these metadata are neither older than what agents hold nor being rebuilt.
     pub fn is_trusted(&self) -> bool {
         self.behind.is_none() && !self.rebuilding
+    }
+
+    /// Refuses `what`, which needs metadata that know all that is stored.
+    ///
+    /// # Errors
+    /// They are older than what agents hold, or are being rebuilt.
+    pub fn check_trusted(&self, what: &str) -> Result<(), Untrusted> {
+        match self.is_trusted() {
+            true => Ok(()),
+            false => Err(Untrusted { what: what.to_owned(), reasons: self.reasons() }),
+        }
     }
 
     /// The nodes that hold blocks and have not reported them since the start.
@@ -182,6 +202,8 @@ mod tests {
         let mut behind = gate(&[1], Some("older"));
         assert!(behind.reported(NodeId(0)) && !behind.is_open() && behind.is_behind());
         assert!(behind.reasons()[0].contains("--accept-older"));
+        let (what, reasons) = ("a copy".to_owned(), behind.reasons());
+        assert_eq!(behind.check_trusted("a copy"), Err(Untrusted { what, reasons }));
         let mut fresh = gate(&[], None);
         fresh.fall_behind("ahead".into());
         assert!(!fresh.is_open());
@@ -192,5 +214,6 @@ mod tests {
         assert!(rebuilding.reasons().len() == 1 && rebuilding.reasons()[0].contains("rebuild finish"));
         rebuilding.catch_up();
         assert!(rebuilding.is_open() && !rebuilding.is_rebuilding());
+        assert_eq!(rebuilding.check_trusted("a copy"), Ok(()));
     }
 }

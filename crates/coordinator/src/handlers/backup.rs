@@ -38,7 +38,7 @@ pub async fn handle(
         }
         None => {
             // It would take the place of a better copy where users keep one file.
-            cluster.check_trusted("a copy of the metadata")?;
+            cluster.gate().check_trusted("a copy of the metadata")?;
             let (worker, now) = (cluster.clone(), cluster.unix_seconds());
             Arc::new(cluster.meta.off(move |meta| worker.copies.take(meta, now)).await?)
         }

@@ -89,11 +89,16 @@ fn check_code(code: &dyn Code, block_bytes: u64, size: u64) -> Result<()> {
     // The cell is the block: each data block holds a contiguous part of the stripe.
     let stripe = block_bytes * code.k() as u64;
     Division::new(stripe, code.k(), code.w(), LayoutKind::Striped, block_bytes, block_bytes as u32)?;
-    if size.div_ceil(stripe) > MOST_STRIPES {
-        let expected = format!("at most {} bytes with blocks of {block_bytes}", stripe * MOST_STRIPES);
-        return Err(invalid("size of a volume", expected, size.to_string()));
+    check_stripes(size, stripe, block_bytes)
+}
+
+/// The stripes of a volume can be numbered.
+pub fn check_stripes(size: u64, stripe: u64, block_bytes: u64) -> Result<()> {
+    if size.div_ceil(stripe) <= MOST_STRIPES {
+        return Ok(());
     }
-    Ok(())
+    let expected = format!("at most {} bytes with blocks of {block_bytes}", stripe * MOST_STRIPES);
+    Err(CoordinatorError::Invalid { what: "size of a volume", expected, got: size.to_string() })
 }
 
 /// A random number other than 0.

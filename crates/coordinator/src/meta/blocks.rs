@@ -320,6 +320,15 @@ impl Snapshot {
         Ok(out)
     }
 
+    /// Whether this node is the home of a block.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn is_placed(&self, node: NodeId, id: BlockId) -> Result<bool> {
+        let table = self.txn.open_table(tables::BY_NODE)?;
+        Ok(table.get((node.0, id.stripe.0))?.is_some_and(|row| row.value() == id.index.0))
+    }
+
     /// At most `limit` visible stripes after `after`.
     ///
     /// # Errors

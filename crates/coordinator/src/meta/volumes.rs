@@ -206,6 +206,40 @@ impl Meta {
         })
     }
 
+    /// Changes the size of a volume.
+    ///
+    /// # Errors
+    /// No such volume; a snapshot; a stored stripe that the new end cuts or leaves behind it.
+    pub fn resize_volume(&self, id: u64, size: u64) -> Result<()> {
+        self.write(|t| {
+            let (name, mut volume) = by_id(t, id)?;
+            if volume.snapshot.is_some() {
+                return Err(CoordinatorError::Invalid {
+                    what: "volume to resize",
+                    expected: "one that is not a snapshot, which keeps the size that its volume had".into(),
+                    got: name,
+                });
+            }
+            let stripe = stripe_bytes(t, &volume)?;
+            if size < volume.size {
+                let mut cut = t.volume_stripes.range((id, size / stripe)..=(id, u64::MAX))?;
+                if let Some(last) = cut.next_back() {
+                    let least = ((last?.0.value().1 + 1) * stripe).min(volume.size);
+                    return Err(CoordinatorError::Conflict {
+                        what: format!("resize of volume {name:?} to {size} bytes"),
+                        expected: format!("at least {least} bytes, which keep every stored stripe whole"),
+                        got: format!(
+                            "{} stored stripes that the new end cuts or leaves behind it",
+                            1 + cut.count()
+                        ),
+                    });
+                }
+            }
+            volume.size = size;
+            set(t, &name, &volume)
+        })
+    }
+
     /// Forgets at most `limit` stripes of a volume from `first` on; their blocks become garbage. What another snapshot has too becomes
     /// its own, if this is a snapshot; if not, it is left for [`Meta::give`]. Returns where to go on.
     ///
@@ -441,14 +475,26 @@ impl Snapshot {
     }
 }
 
-/// Checks that a put may make a stripe of a volume now: its writer was not replaced.
+/// Checks that a put may make a stripe of a volume now: its writer was not replaced, and the volume did not become too small for it.
 pub(super) fn check_writer(t: &Tables<'_>, put: &PendingPut) -> Result<()> {
-    let Some(StripeOfVolume { volume, epoch, .. }) = put.volume else { return Ok(()) };
+    let Some(StripeOfVolume { volume, epoch, index }) = put.volume else { return Ok(()) };
     let (name, record) = by_id(t, volume)?;
     if record.taken != epoch {
         return Err(stale(&name, record.taken, epoch));
     }
+    if index >= record.size.div_ceil(stripe_bytes(t, &record)?) {
+        return Err(CoordinatorError::Conflict {
+            what: format!("write to volume {name:?}"),
+            expected: format!("a stripe before its end, at {} bytes", record.size),
+            got: format!("stripe {index}"),
+        });
+    }
     Ok(())
+}
+
+/// The bytes of a volume in each of its stripes; at least 1.
+fn stripe_bytes(t: &Tables<'_>, volume: &VolumeRecord) -> Result<u64> {
+    Ok((volume.block_bytes * u64::from(t.code(volume.code)?.k)).max(1))
 }
 
 /// Notes that the stripe that a put made exists.

@@ -211,7 +211,9 @@ fn parse_reserve(text: &str) -> Result<Reserve, String> {
             if !(0.0..=100.0).contains(&share) {
                 return Err(expected(String::new()));
             }
-            Ok(Reserve { per_mille: (share * 10.0).round() as u64, most_bytes: u64::MAX })
+            // The smallest share is 0.1%: nothing is kept free only where that was asked for.
+            let per_mille = ((share * 10.0).round() as u64).max(u64::from(share > 0.0));
+            Ok(Reserve { per_mille, most_bytes: u64::MAX })
         }
     }
 }
@@ -230,4 +232,23 @@ fn parse_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("expected a name of 1 to 64 printable characters without spaces that is no number".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_share_that_is_kept_free_is_not_none() {
+        let per_mille = |text: &str| parse_reserve(text).map(|reserve| reserve.per_mille);
+        for (text, expected) in
+            [("0%", 0), ("0.04%", 1), ("0.1%", 1), ("1.1 %", 11), ("5%", 50), ("100%", 1000)]
+        {
+            assert_eq!(per_mille(text), Ok(expected), "{text}");
+        }
+        assert_eq!(parse_reserve("10GiB"), Ok(Reserve::bytes(10 << 30)));
+        for text in ["", "%", "-1%", "101%", "NaN%", "some"] {
+            assert!(parse_reserve(text).unwrap_err().contains("expected"), "{text}");
+        }
+    }
 }

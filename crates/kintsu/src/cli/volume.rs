@@ -68,8 +68,8 @@ Examples:
     },
     /// Go on without updates that only nodes have which are gone for good. Their blocks are then as the last commit left them.
     ///
-    /// Without --yes it asks, and says which parts of the volume are affected. Nothing is given up that a node has which answers; better
-    /// start one of the nodes again with its folder, if that can be.
+    /// Without --yes it asks, and says which parts of the volume are affected. Nothing is given up that a node has which answers, nor what
+    /// nodes have that go away after the question; better start one of the nodes again with its folder, if that can be.
     #[command(
         after_help = "Examples:\n  kintsu volume abandon-logs disk\n  kintsu volume abandon-logs disk --yes --json"
     )]

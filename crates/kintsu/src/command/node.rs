@@ -1,6 +1,7 @@
 //! `kintsu nodes`, `node`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Fullness, JobEvent, NodeAction, NodeInfo};
@@ -89,6 +90,7 @@ pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode>
     if args.time.is_some() && args.action != cli::NodeAction::Pause {
         anyhow::bail!("--for: expected with `node pause`, got it with another command");
     }
+    anyhow::ensure!(args.time.is_none_or(|time| !time.is_zero()), "--for: expected a time above 0, got 0");
     let node = named(&args.node, context).await?;
     let (action, word) = match args.action {
         cli::NodeAction::Stop => (NodeAction::Stop, "stopped"),
@@ -104,7 +106,7 @@ pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode>
         confirm(wipe_question(node, args.force, context).await?, args.yes).await?;
     }
     let events = match (args.time, args.force) {
-        (Some(time), _) => context.client.pause_node(node, time.as_secs()).await?,
+        (Some(time), _) => context.client.pause_node(node, whole_seconds(time)).await?,
         (None, true) => context.client.wipe_by_force(node).await?,
         (None, false) => context.client.command_node(node, action).await?,
     };
@@ -112,6 +114,11 @@ pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode>
         return super::job::follow(events, context, &format!("node {} {word}", node.0)).await;
     }
     at_once(events, node, action, word, context).await
+}
+
+/// A time in seconds, rounded up: a pause is no shorter than it was asked for.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 /// Waits for the end of a command that is no job.
@@ -164,4 +171,16 @@ async fn wipe_question(id: NodeId, force: bool, context: &Context) -> anyhow::Re
         node.usage.map_or(format!("size {UNKNOWN}"), |usage| human(usage.bytes)),
         node.dir
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_no_shorter_than_it_was_asked_for() {
+        for (ms, seconds) in [(1, 1), (500, 1), (1000, 1), (1001, 2), (7_200_000, 7200)] {
+            assert_eq!(whole_seconds(Duration::from_millis(ms)), seconds);
+        }
+    }
 }

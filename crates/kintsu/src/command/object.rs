@@ -236,13 +236,17 @@ fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ClientError::NotFound(_)))
 }
 
-/// Whether the name means all objects below it: no object has it, and it ends like a folder or others are below it.
+/// Whether the name means all objects below it: no object has it, and others are below it.
+///
+/// # Errors
+/// It ends like a folder, and nothing is below it; whatever keeps the coordinator from answering.
 async fn is_tree(name: &str, context: &Context) -> anyhow::Result<bool> {
     if name.is_empty() {
         return Ok(true);
     }
     match context.client.info(name).await {
-        Err(ClientError::NotFound(_)) => Ok(name.ends_with('/') || super::tree::exists(name, context).await?),
+        Err(ClientError::NotFound(_)) if super::tree::exists(name, context).await? => Ok(true),
+        Err(ClientError::NotFound(_)) if !name.ends_with('/') => Ok(false),
         Ok(_) => Ok(false),
         Err(error) => Err(error.into()),
     }

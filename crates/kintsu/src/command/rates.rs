@@ -31,17 +31,24 @@ struct File {
 
 /// One rate for both directions, or one for each.
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a rate such as \"1Gb/s\", or a table with `up`, `down` or both")]
 enum Ends {
     Both(Rate),
-    Each { up: Option<Rate>, down: Option<Rate> },
+    Each(Each),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Each {
+    up: Option<Rate>,
+    down: Option<Rate>,
 }
 
 impl Ends {
     fn split(self) -> (Option<NonZeroU64>, Option<NonZeroU64>) {
         let (up, down) = match self {
             Self::Both(rate) => (Some(rate), Some(rate)),
-            Self::Each { up, down } => (up, down),
+            Self::Each(Each { up, down }) => (up, down),
         };
         (up.map(Rate::bytes), down.map(Rate::bytes))
     }
@@ -172,6 +179,8 @@ mod tests {
             ("[nodes]\nx = \"1Gb/s\"", "number of a node"),
             ("[pairs]\n\"1\" = \"1Gb/s\"", "FROM-TO"),
             ("speed = 3", "unknown field"),
+            ("[nodes]\n1 = { upp = \"1Gb/s\" }", "`up`, `down` or both"),
+            ("[racks]\n1 = { up = \"1Gb/s\", speed = 3 }", "`up`, `down` or both"),
         ] {
             let error = parse(wrong, std::iter::empty()).unwrap_err();
             assert!(format!("{error:#}").contains(word), "{error:#}");

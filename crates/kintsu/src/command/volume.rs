@@ -161,9 +161,9 @@ async fn commit(name: &str, scheme: Option<String>, context: &Context) -> anyhow
 }
 
 async fn abandon_logs(name: &str, yes: bool, context: &Context) -> anyhow::Result<()> {
-    let mut lost = context.client.lost_logs(name, false).await?;
+    let mut lost = context.client.lost_logs(name).await?;
     if !lost.is_empty() {
-        let (bytes, nodes) = (lost.iter().map(|log| log.len).sum(), nodes_of(&lost));
+        let (bytes, nodes) = (lost.iter().map(|log| log.len).sum(), names_of(&lost));
         let question = format!(
             "Abandon what only {nodes} logged for volume {name}: up to {} in {} blocks, the first at byte {}, would be as the last \
              commit left them?",
@@ -172,7 +172,8 @@ async fn abandon_logs(name: &str, yes: bool, context: &Context) -> anyhow::Resul
             lost[0].offset
         );
         confirm(question, yes).await?;
-        lost = context.client.lost_logs(name, true).await?;
+        // More nodes may be away by now: nobody was asked about their logs.
+        lost = context.client.abandon_logs(name, nodes_of(&lost)).await?;
     }
     if context.json {
         return output::json(&json!({ "name": name, "abandoned": lost }));
@@ -185,15 +186,19 @@ async fn abandon_logs(name: &str, yes: bool, context: &Context) -> anyhow::Resul
     output::line(&format!("{} logs abandoned; these blocks are as the last commit left them:", lost.len()))?;
     let mut table = output::table(["from byte", "bytes", "nodes that logged"]);
     for log in &lost {
-        table.add_row([log.offset.to_string(), log.len.to_string(), nodes_of(std::slice::from_ref(log))]);
+        table.add_row([log.offset.to_string(), log.len.to_string(), names_of(std::slice::from_ref(log))]);
     }
     output::line(&table.to_string())
 }
 
-/// Names of the nodes of these logs, each once.
-fn nodes_of(logs: &[LostLog]) -> String {
-    let nodes: BTreeSet<NodeId> = logs.iter().flat_map(|log| log.nodes.iter().copied()).collect();
-    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+/// The nodes of these logs.
+fn nodes_of(logs: &[LostLog]) -> BTreeSet<NodeId> {
+    logs.iter().flat_map(|log| log.nodes.iter().copied()).collect()
+}
+
+/// Their names, each once.
+fn names_of(logs: &[LostLog]) -> String {
+    nodes_of(logs).iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 async fn read(args: VolumeRead, context: &Context) -> anyhow::Result<()> {

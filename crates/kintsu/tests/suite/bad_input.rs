@@ -82,6 +82,7 @@ fn objects_codes_and_ranges() {
     says(&cluster.refused(&["put", "/does/not/exist", "new"]), &["/does/not/exist"]);
     says(&cluster.refused(&["put", file_name, ""]), &["name"]);
     says(&cluster.refused(&["get", "nothing", "/tmp/kintsu-never"]), &["nothing"]);
+    says(&cluster.refused(&["get", "nothing/", "/tmp/kintsu-never"]), &["nothing/"]);
     assert!(!Path::new("/tmp/kintsu-never").exists());
     for name in ["stat", "rm", "encode"] {
         says(&cluster.refused(&[name, "nothing"]), &["nothing"]);

@@ -45,6 +45,7 @@ fn a_node_is_paused_for_a_time() {
     let node = cluster.blocks("object")[0]["node"].as_u64().unwrap() as u32;
     let id = node.to_string();
     assert!(cluster.refused(&["node", "pause", &id]).contains("--for"));
+    assert!(cluster.refused(&["node", "pause", &id, "--for", "0"]).contains("above 0"));
     cluster.run(&["node", "pause", &id, "--for", "2h"]);
     cluster.kill(node);
     cluster.wait_dead(1);

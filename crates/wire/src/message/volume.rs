@@ -1,6 +1,6 @@
 //! Volumes: fixed-size virtual disks on updated stripes (`docs/adr/0008-updates-in-place.md`, `0010-volumes.md`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_code::Definition;
 use kintsu_dag::{BlockIndex, NodeId};
@@ -306,6 +306,9 @@ pub struct AbandonLogs {
     pub name: String,
     /// Whether to go on without them: what they alone have is lost then.
     pub abandon: bool,
+    /// Only without logs that no other nodes had than these, which somebody has confirmed; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<BTreeSet<NodeId>>,
 }
 
 /// The answer to [`AbandonLogs`].

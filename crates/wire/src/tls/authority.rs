@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType, string::Ia5String,
+    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType, string::Ia5String,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use super::badge::{Badge, Role, Roles};
 use super::files::{CA_FILE, CERT_FILE, KEY_FILE};
@@ -56,6 +58,8 @@ impl Authority {
     /// # Errors
     /// `Invalid` if the folder has an authority already, or cannot be written.
     pub fn init(dir: &Path, cluster: ClusterId) -> Result<Self, WireError> {
+        // A folder without the key, which is kept elsewhere, must get no other one.
+        [CA_KEY_FILE, CA_FILE, CLUSTER_FILE].iter().try_for_each(|name| absent(&dir.join(name)))?;
         let key = KeyPair::generate().map_err(|error| failed(dir, &error))?;
         let made = root(cluster)?.self_signed(&key).map_err(|error| failed(dir, &error))?;
         let authority = Self { cluster, certificate: made.pem(), key };
@@ -69,7 +73,7 @@ impl Authority {
     /// Reads the folder of an authority. Blocking.
     ///
     /// # Errors
-    /// `Invalid` if it has none.
+    /// `Invalid` if it has none, or its key is not that of its certificate.
     pub fn open(dir: &Path) -> Result<Self, WireError> {
         let read = |name: &str| {
             let path = dir.join(name);
@@ -80,8 +84,27 @@ impl Authority {
             })
         };
         let cluster = read(CLUSTER_FILE)?.trim().parse()?;
-        let key = KeyPair::from_pem(&read(CA_KEY_FILE)?).map_err(|error| failed(dir, &error))?;
-        Ok(Self { cluster, certificate: read(CA_FILE)?, key })
+        let (key, certificate) = (read(CA_KEY_FILE)?, read(CA_FILE)?);
+        let invalid = |name: &str, expected: String, got: String| WireError::Invalid {
+            what: "certificate authority",
+            expected: format!("{expected} in {}", dir.join(name).display()),
+            got,
+        };
+        let key = KeyPair::from_pem(&key)
+            .map_err(|error| invalid(CA_KEY_FILE, "a private key (PEM)".into(), error.to_string()))?;
+        let unusable =
+            |error: &dyn std::fmt::Display| invalid(CA_FILE, "certificates (PEM)".into(), error.to_string());
+        let mut fits = false;
+        for found in CertificateDer::pem_slice_iter(certificate.as_bytes()) {
+            let found = found.map_err(|error| unusable(&error))?;
+            let parsed = webpki::EndEntityCert::try_from(&found).map_err(|error| unusable(&error))?;
+            fits |= parsed.subject_public_key_info().as_ref() == key.subject_public_key_info();
+        }
+        if !fits {
+            let (expected, got) = (format!("the key of {CA_FILE}"), "another one".into());
+            return Err(invalid(CA_KEY_FILE, expected, got));
+        }
+        Ok(Self { cluster, certificate, key })
     }
 
     /// The cluster whose members it issues certificates to.
@@ -170,12 +193,8 @@ fn valid_for(time: Duration) -> Result<CertificateParams, WireError> {
 /// Writes a file under its name at once, whole. A secret one can be read by its owner only.
 fn write(path: &Path, text: &str, secret: bool, replace: bool) -> Result<(), WireError> {
     use std::os::unix::fs::OpenOptionsExt as _;
-    if !replace && path.exists() {
-        return Err(WireError::Invalid {
-            what: "file",
-            expected: format!("no {} yet", path.display()),
-            got: "one; remove it, choose another folder, or (for `kintsu ca issue`) say --replace".into(),
-        });
+    if !replace {
+        absent(path)?;
     }
     let aside = path.with_extension("pem.new");
     let mode = if secret { 0o600 } else { 0o644 };
@@ -187,6 +206,18 @@ fn write(path: &Path, text: &str, secret: bool, replace: bool) -> Result<(), Wir
         std::fs::rename(&aside, path)
     };
     writing().map_err(|error| failed(path, &error))
+}
+
+/// There is no such file yet.
+fn absent(path: &Path) -> Result<(), WireError> {
+    if !path.exists() {
+        return Ok(());
+    }
+    Err(WireError::Invalid {
+        what: "file",
+        expected: format!("no {} yet", path.display()),
+        got: "one; remove it, choose another folder, or (for `kintsu ca issue`) say --replace".into(),
+    })
 }
 
 fn failed(path: &Path, error: &dyn std::fmt::Display) -> WireError {

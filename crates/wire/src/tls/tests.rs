@@ -200,6 +200,26 @@ fn folders_that_do_not_fit_are_refused_with_words() {
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&key.permissions()) & 0o777, 0o600);
 }
 
+#[test]
+fn an_authority_whose_key_is_elsewhere_gets_no_other_one_and_signs_with_none() {
+    let (stage, other) = (Stage::new(CLUSTER), Stage::new(CLUSTER));
+    let key = |stage: &Stage| stage.dir.path().join("ca/ca-key.pem");
+    let (ours, folder) = (std::fs::read(key(&stage)).unwrap(), stage.dir.path().join("ca"));
+    std::fs::remove_file(key(&stage)).unwrap();
+    for there in [CA_FILE, "cluster"] {
+        assert!(Authority::init(&folder, CLUSTER).is_err() && !key(&stage).exists());
+        assert!(Authority::open(&folder).is_err());
+        std::fs::rename(folder.join(there), folder.join("aside")).unwrap();
+        assert!(Authority::init(&folder, CLUSTER).is_err() && !key(&stage).exists());
+        std::fs::rename(folder.join("aside"), folder.join(there)).unwrap();
+    }
+    std::fs::copy(key(&other), key(&stage)).unwrap();
+    let error = Authority::open(&folder).unwrap_err().to_string();
+    assert!(error.contains("expected the key of ca.pem"), "{error}");
+    std::fs::write(key(&stage), ours).unwrap();
+    Authority::open(&folder).unwrap();
+}
+
 #[tokio::test]
 async fn a_client_from_outside_needs_no_certificate_and_compares_the_host() {
     let stage = Stage::new(CLUSTER);

@@ -330,7 +330,7 @@ impl StripeRepair {
 
     /// Nobody may write to a place of the planned attempt now: as if its node had stalled.
     pub fn barred(&mut self, (node, id): Place, start: u64) -> (Fault, Verdict) {
-        let detail = format!("it still deletes an earlier file of {id}, or is being wiped");
+        let detail = format!("it still deletes an earlier file of {id}, or is being wiped or drained");
         let fault = Fault { kind: FaultKind::Stalled, node, block: None, detail };
         let verdict = self.ended(&[], start, Some(&fault));
         (fault, verdict)
