@@ -121,6 +121,16 @@ impl Cluster {
         assert!(self.running.kill_node(id).await, "node {id} is not running");
     }
 
+    /// Kills these nodes at once, and waits until they count as dead.
+    pub async fn lose(&mut self, ids: std::ops::Range<u32>) {
+        for id in ids.clone() {
+            self.kill(id).await;
+        }
+        for id in ids {
+            self.until_state(id, NodeState::Dead).await;
+        }
+    }
+
     /// Starts a node again on what its directory holds.
     pub async fn start_node(&mut self, id: u32) {
         self.running.start_node(id).await.unwrap();

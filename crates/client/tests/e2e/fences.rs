@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use kintsu_client::ClientError;
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{Encoding, NodeAction, NodeState, ObjectInfo};
+use kintsu_wire::message::{Encoding, NodeAction, ObjectInfo};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -120,12 +120,7 @@ async fn stripes_that_cannot_be_read_without_dead_nodes_are_written_anew() {
     let mut cluster = Cluster::start(9, 9).await;
     let data = content(6, 2_000_000);
     let written = Written::start(&cluster, &data).await;
-    for node in [0, 1, 2, 3] {
-        cluster.kill(node).await;
-    }
-    for node in [0, 1, 2, 3] {
-        cluster.until_state(node, NodeState::Dead).await;
-    }
+    cluster.lose(0..4).await;
     written.finish().await.unwrap();
     // Four nodes are away, and a stripe tolerates two losses.
     assert_same(&cluster.get("o").await.unwrap(), &data);

@@ -529,12 +529,7 @@ async fn logs_that_nobody_has_any_more_can_be_abandoned() {
     disk.write(7, 1000).await;
     disk.volume.close().await.unwrap();
     assert_eq!(client.lost_logs("disk").await.unwrap(), []);
-    for node in 0..8 {
-        cluster.kill(node).await;
-    }
-    for node in 0..8 {
-        cluster.until_state(node, NodeState::Dead).await;
-    }
+    cluster.lose(0..8).await;
     let nodes = client.lost_logs("disk").await.unwrap()[0].nodes.clone();
     assert_eq!(nodes.len(), 2);
     // The two that logged for the first block come back with empty disks.
@@ -583,12 +578,7 @@ async fn only_the_logs_that_were_confirmed_are_abandoned() {
         disk.write(block * BLOCK, 1000).await;
     }
     disk.volume.close().await.unwrap();
-    for node in 0..8 {
-        cluster.kill(node).await;
-    }
-    for node in 0..8 {
-        cluster.until_state(node, NodeState::Dead).await;
-    }
+    cluster.lose(0..8).await;
     let lost = client.lost_logs("disk").await.unwrap();
     let nodes = |log: &LostLog| -> BTreeSet<NodeId> { log.nodes.iter().copied().collect() };
     let gone = nodes(&lost[0]);

@@ -181,28 +181,21 @@ impl Site {
     /// # Errors
     /// When it cannot be stored.
     pub async fn laid_out(&mut self, wanted: &Wanted, told: bool) -> Result<String> {
-        let name = self.object(wanted).await?;
-        let homes = self.homes(wanted, &name).await?;
-        let written = self.homes.entry(name.clone()).or_insert_with(|| homes.clone());
-        if *written == homes {
-            if told {
-                self.forget().await?;
-            }
-            return Ok(name);
-        }
-        self.client.remove(&name).await?;
-        self.stored.remove(wanted);
-        let name = if told {
-            let limits = self.lift().await?;
+        let mut name = self.object(wanted).await?;
+        let mut homes = self.homes(wanted, &name).await?;
+        if self.homes.get(&name).is_some_and(|written| *written != homes) {
+            self.client.remove(&name).await?;
+            self.stored.remove(wanted);
+            let limits = if told { self.lift().await? } else { Limits::new() };
             let written = self.object(wanted).await;
             self.limit(&limits).await?;
-            self.forget().await?;
-            written?
-        } else {
-            self.object(wanted).await?
-        };
-        let homes = self.homes(wanted, &name).await?;
+            name = written?;
+            homes = self.homes(wanted, &name).await?;
+        }
         self.homes.insert(name.clone(), homes);
+        if told {
+            self.forget().await?;
+        }
         Ok(name)
     }
 
