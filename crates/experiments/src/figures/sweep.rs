@@ -18,7 +18,7 @@ use crate::under_load::UnderLoad;
 /// How often a setting is tried.
 const TRIALS: usize = 2;
 /// A setting that reached less than this part of the best one is not tried again.
-const AGAIN: f64 = 2.0 / 3.0;
+const AGAIN: f64 = 0.8;
 
 /// What is tried for a series. What the case itself says is tried first, so lists of alternatives may be empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -73,16 +73,30 @@ fn it_comes_where_a_block_was_handed_over(hdfs: &mut Hdfs) {
     hdfs.wait_each_index_once(&[ONE]);
 }
 
+/// No DataNode could take what is lost until it is back, so nobody rebuilds it before.
 fn it_comes_to_a_datanode_that_is_back(hdfs: &mut Hdfs) {
     let late = std::fs::read(stored(hdfs, ONE, 1).0).unwrap();
+    let spare = hdfs.spare(ONE);
+    spare.iter().for_each(|node| hdfs.kill_datanode(*node));
+    hdfs.wait_live();
     let (watching, at) = coordinator(hdfs, "127.0.0.1:0");
-    let [back, lost] = [0, 1].map(|index| lose(hdfs, ONE, index));
-    wait("both DataNodes to be gone", || watching.events("gone").len() == 2);
+    let [back, lost] = [0, 1].map(|index| {
+        let (_, node, _) = stored(hdfs, ONE, index);
+        hdfs.kill_datanode(node);
+        let gone = json!(hdfs.transfer(node));
+        wait("the DataNode to be gone", || {
+            watching.events("gone").iter().any(|event| event["datanode"] == gone)
+        });
+        node
+    });
     hdfs.wait_missing(ONE, |missing| missing == 2);
     hdfs.start_datanode(back);
     wait("one to be back", || !watching.events("back").is_empty());
     hdfs.wait_missing(ONE, |missing| missing == 1);
     copy(hdfs, &hdfs.groups(ONE)[0].block(BlockIndex(1)), &late, back);
+    assert_eq!(watching.events("counted"), Vec::<Value>::new());
+    spare.iter().for_each(|node| hdfs.start_datanode(*node));
+    hdfs.wait_live();
     let _agents = agents(hdfs, &at);
     wait("the other block to be counted", || watching.events("counted").len() == 1);
     moved(hdfs, &watching, back);
