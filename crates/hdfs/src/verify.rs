@@ -27,8 +27,10 @@ pub struct Verified {
     pub bad: Vec<BadGroup>,
     /// Groups whose blocks could not be compared with each other: no more of them than needed are there.
     pub unproved: Vec<String>,
-    /// What could not be read at all, and why.
+    /// What could not be read at all, and why: nobody knows whether it is right.
     pub skipped: Vec<String>,
+    /// What was deleted or changed while this ran.
+    pub changed: Vec<String>,
 }
 
 impl Verified {
@@ -38,6 +40,7 @@ impl Verified {
         self.bad.extend(other.bad);
         self.unproved.extend(other.unproved);
         self.skipped.extend(other.skipped);
+        self.changed.extend(other.changed);
     }
 }
 
@@ -79,6 +82,7 @@ pub async fn verify(
                             progress(&path, verified.bytes);
                         }
                     }
+                    Err(error @ HdfsError::NotFound(_)) => verified.changed.push(error.to_string()),
                     Err(error) => verified.skipped.push(error.to_string()),
                 }
             }
@@ -120,7 +124,7 @@ pub(crate) async fn verify_group(
                 }
                 Ok(Now::Same(_)) => {}
                 Ok(Now::Changed(change)) => {
-                    found = Verified { skipped: vec![format!("{group}: {change}")], ..Verified::default() };
+                    found = Verified { changed: vec![format!("{group}: {change}")], ..Verified::default() };
                 }
                 Err(error) if error.no_namenode() => return Err(error),
                 Err(error) => found.skipped.push(named(&group, &error)),
@@ -346,7 +350,8 @@ mod tests {
         let mut verified = Verified::default();
         verify_group(&namenode, held(with(&gone)), &mut verified).await.unwrap();
         assert_eq!(verified.bad.len(), 0);
-        assert_eq!(verified.skipped, ["/f, group -16: its file was deleted"]);
+        assert_eq!(verified.changed, ["/f, group -16: its file was deleted"]);
+        assert_eq!(verified.skipped, Vec::<String>::new());
     }
 
     #[tokio::test]

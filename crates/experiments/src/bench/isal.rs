@@ -38,6 +38,9 @@ struct Tables {
     rows: usize,
     cols: usize,
     bytes: Vec<u8>,
+    /// Pointers to the inputs and to the outputs of a call.
+    from: Vec<*mut u8>,
+    to: Vec<*mut u8>,
 }
 
 impl IsaL {
@@ -90,7 +93,7 @@ impl IsaL {
         unsafe {
             (self.init_tables)(cols as c_int, rows as c_int, coefs.as_mut_ptr(), bytes.as_mut_ptr());
         }
-        Tables { rows, cols, bytes }
+        Tables { rows, cols, bytes, from: Vec::new(), to: Vec::new() }
     }
 
     /// `outputs = matrix * inputs`.
@@ -98,8 +101,10 @@ impl IsaL {
         let len = inputs[0].len();
         assert_eq!((inputs.len(), outputs.len()), (tables.cols, tables.rows), "the matrix's shape");
         assert!(inputs.iter().all(|i| i.len() == len) && outputs.iter().all(|o| o.len() == len));
-        let mut from: Vec<*mut u8> = inputs.iter().map(|i| i.as_ptr().cast_mut()).collect();
-        let mut to: Vec<*mut u8> = outputs.iter_mut().map(|o| o.as_mut_ptr()).collect();
+        tables.from.clear();
+        tables.from.extend(inputs.iter().map(|i| i.as_ptr().cast_mut()));
+        tables.to.clear();
+        tables.to.extend(outputs.iter_mut().map(|o| o.as_mut_ptr()));
         // SAFETY: shapes and lengths were just checked; inputs are read only, whatever the
         // missing `const` says.
         unsafe {
@@ -108,8 +113,8 @@ impl IsaL {
                 tables.cols as c_int,
                 tables.rows as c_int,
                 tables.bytes.as_mut_ptr(),
-                from.as_mut_ptr(),
-                to.as_mut_ptr(),
+                tables.from.as_mut_ptr(),
+                tables.to.as_mut_ptr(),
             );
         }
     }

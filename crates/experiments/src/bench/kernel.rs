@@ -76,6 +76,8 @@ pub struct Report {
     pub isal: String,
     /// The file of klauspost/reedsolomon, or why it is missing.
     pub klauspost: String,
+    /// Nanoseconds of a call into Go, which its rates are without.
+    pub klauspost_call_ns: Option<f64>,
     /// The lower limit of every ratio; `None` where nothing is judged.
     pub aim: Option<f64>,
     /// Why nothing is judged; empty where something is.
@@ -168,6 +170,10 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> 
         backend: bench.backend.to_string(),
         isal: isal_file,
         klauspost: klauspost_file,
+        klauspost_call_ns: klauspost
+            .as_ref()
+            .and_then(|loaded| loaded.as_ref().ok())
+            .map(|klauspost| klauspost.crossing() * 1e9),
         aim: aim(backend).filter(|_| unjudged.is_empty()),
         unjudged,
         cases,
@@ -201,27 +207,25 @@ impl Bench<'_> {
         };
         let rows = coefs.rows();
         let kernel = Kernel::with_backend(self.backend, rows, k, coefs.as_slice())?;
-        let prepared = self
-            .rivals
-            .iter()
-            .filter_map(|rival| Some((rival.name(), rival.prepare(rows, k, coefs.as_slice())?)));
+        let prepared =
+            self.rivals.iter().filter_map(|rival| Some((*rival, rival.prepare(rows, k, coefs.as_slice())?)));
         let mut others: Vec<_> = prepared.collect();
 
         self.arena.carve(k, rows, block_bytes, if memory == "hot" { 1 } else { usize::MAX });
         let (inputs, mut outputs) = self.arena.next();
         kernel.apply(&inputs, &mut outputs, Mode::Overwrite)?;
         let ours: Vec<Vec<u8>> = outputs.iter().map(|o| o.to_vec()).collect();
-        for (name, apply) in &mut others {
+        for (rival, apply) in &mut others {
             outputs.iter_mut().for_each(|o| o.fill(0));
             apply(&inputs, &mut outputs);
             let same = ours.iter().zip(&outputs).all(|(ours, theirs)| ours[..] == theirs[..]);
-            ensure!(same, "({n},{k}) {operation}: our bytes differ from those of {name}");
+            ensure!(same, "({n},{k}) {operation}: our bytes differ from those of {}", rival.name());
         }
 
         // Contenders: the memory limit, our kernel, the others.
         let xor = Kernel::with_backend(self.backend, 1, k, &vec![1; k])?;
         let arena = &mut self.arena;
-        let rates = interleave(2 + others.len(), self.seconds, k * block_bytes, |who| {
+        let mut rates = interleave(2 + others.len(), self.seconds, k * block_bytes, |who| {
             let (inputs, mut outputs) = arena.next();
             match who {
                 0 => {
@@ -232,8 +236,12 @@ impl Bench<'_> {
                 other => others[other - 2].1(&inputs, &mut outputs),
             }
         });
+        for (rate, (rival, _)) in rates[2..].iter_mut().zip(&others) {
+            *rate = rate.without(rival.crossing(), k * block_bytes);
+        }
         let (limit, kintsu) = (rates[0], rates[1]);
-        let of = |name: &str| others.iter().position(|(other, _)| *other == name).map(|at| rates[at + 2]);
+        let of =
+            |name: &str| others.iter().position(|(other, _)| other.name() == name).map(|at| rates[at + 2]);
         let ratio = |of: fn(&Rate) -> f64| {
             let best = rates[2..].iter().map(of).max_by(f64::total_cmp);
             best.map(|best| of(&kintsu) / best)
@@ -310,8 +318,11 @@ impl Report {
         for column in table.column_iter_mut().skip(4) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+        let call = self
+            .klauspost_call_ns
+            .map_or(String::new(), |ns| format!(", without the {ns:.0} ns of a call into Go"));
         format!(
-            "{}, one core; kintsu ({}), ISA-L ({}), klauspost/reedsolomon ({}); GB/s of data in, best and median burst; ratios to the better other side\n{table}\n{}",
+            "{}, one core; kintsu ({}), ISA-L ({}), klauspost/reedsolomon ({}{call}); GB/s of data in, best and median burst; ratios to the better other side\n{table}\n{}",
             self.processor,
             self.backend,
             self.isal,
@@ -352,6 +363,8 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -363,6 +376,14 @@ mod tests {
             assert!(report.cases.iter().all(|c| c.kintsu.best > 0.0
                 && (c.isal.is_some() || c.klauspost.is_some()) == c.ratio_best.is_some()));
             assert!(report.table().contains("(14,10)"));
+            for (name, file) in [("ISA-L", &report.isal), ("klauspost/reedsolomon", &report.klauspost)] {
+                if !file.starts_with("absent") {
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "COMPARED: kernels ({backend}) with those of {name} ({file})"
+                    );
+                }
+            }
             assert_eq!(report.aim.is_some(), report.unjudged.is_empty());
             assert!(report.aim.is_none() || report.cases.iter().all(|c| c.ratio_best.is_some()));
         }
@@ -389,6 +410,7 @@ mod tests {
             backend: "b".into(),
             isal: "i".into(),
             klauspost: "k".into(),
+            klauspost_call_ns: Some(50.0),
             aim: Some(1.05),
             unjudged: "",
             cases: vec![case(64 << 10, 1.05, 1.06), case(1 << 20, 1.04, 1.03)],

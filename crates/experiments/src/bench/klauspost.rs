@@ -5,16 +5,22 @@ use std::ffi::{c_int, c_longlong};
 
 use libloading::Library;
 
+use super::burst::interleave;
 use super::rivals::{Apply, Rival, library};
 
 const FILE: &str = "libklauspost.so";
+/// Seconds for measuring what a call costs.
+const CROSSED: f64 = 0.1;
 
 type New = unsafe extern "C" fn(cols: c_int, rows: c_int, coefs: *const u8) -> c_int;
+type Nothing = unsafe extern "C" fn();
 type Run = unsafe extern "C" fn(number: c_int, blocks: *mut *mut u8, length: c_longlong) -> c_int;
 
 /// The functions that are compared against.
 pub(super) struct Klauspost {
     file: String,
+    /// Seconds of a call from C into Go.
+    crossing: f64,
     new: New,
     run: Run,
     _library: Library,
@@ -31,7 +37,10 @@ impl Klauspost {
         unsafe {
             let (file, library) = library(FILE)?;
             let (new, run) = (*library.get::<New>(b"klaus_new\0")?, *library.get::<Run>(b"klaus_apply\0")?);
-            Ok(Self { file, new, run, _library: library })
+            let nothing = *library.get::<Nothing>(b"klaus_nothing\0")?;
+            // Calls a nanosecond, so that their inverse is in nanoseconds.
+            let crossing = interleave(1, CROSSED, 1, |_| nothing())[0].median;
+            Ok(Self { file, crossing: 1e-9 / crossing, new, run, _library: library })
         }
     }
 }
@@ -43,6 +52,10 @@ impl Rival for Klauspost {
 
     fn file(&self) -> &str {
         &self.file
+    }
+
+    fn crossing(&self) -> f64 {
+        self.crossing
     }
 
     fn prepare<'a>(&'a self, rows: usize, cols: usize, coefs: &[u8]) -> Option<Apply<'a>> {

@@ -15,6 +15,11 @@ pub(super) trait Rival {
     /// The file that was loaded.
     fn file(&self) -> &str;
 
+    /// Seconds that a call takes without any work, which are not the kernel's.
+    fn crossing(&self) -> f64 {
+        0.0
+    }
+
     /// Prepares `coefs`, `rows x cols`, row-major. `None` if it refuses.
     fn prepare<'a>(&'a self, rows: usize, cols: usize, coefs: &[u8]) -> Option<Apply<'a>>;
 }

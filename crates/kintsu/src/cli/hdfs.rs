@@ -77,7 +77,7 @@ Examples:
         agents: bool,
     },
     /// Compare all internal blocks with their checksums and with each other: finds wrong bytes under valid checksums, which
-    /// HDFS cannot see. The exit code is 2 if something is wrong, or lost.
+    /// HDFS cannot see. The exit code is 2 if something is wrong, or lost, and 1 if something could not be read.
     #[command(after_help = "Examples:\n  kintsu hdfs verify /warehouse\n  kintsu hdfs verify / --json")]
     Verify {
         /// Only files below this path.

@@ -59,7 +59,7 @@ Examples:
         path: String,
     },
     /// Compare all blocks of objects with their checksums, with the digests that were recorded when they were written, and with each other.
-    /// The exit code is 2 if something is wrong.
+    /// The exit code is 2 if something is wrong, and 1 if something could not be read.
     #[command(
         after_help = "Examples:\n  kintsu hdfs store verify /warehouse\n  kintsu hdfs store verify --json"
     )]

@@ -258,7 +258,11 @@ async fn verify(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<E
 
 /// Shows what was verified; `part` is what the groups are called.
 pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let code = ExitCode::from(if found.bad.is_empty() { 0 } else { 2 });
+    let code = ExitCode::from(match (found.bad.is_empty(), found.skipped.is_empty()) {
+        (true, true) => 0,
+        (true, false) => 1,
+        (false, _) => 2,
+    });
     if json {
         output::json(&found)?;
         return Ok(code);
@@ -296,6 +300,7 @@ pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow:
         ))?;
     }
     skipped(&found.skipped)?;
+    found.changed.iter().try_for_each(|what| output::line(&format!("changed meanwhile: {what}")))?;
     Ok(code)
 }
 

@@ -59,9 +59,11 @@ fn another_codec(hdfs: &Hdfs) {
     let (before, words) = (hdfs.on_disks(), [policy, "got codec \"rs-legacy\""]);
     refused(hdfs, &before, &["get", LEGACY, "-"], &words);
     refused(hdfs, &before, &["repair", LEGACY], &words);
-    for command in ["status", "verify"] {
-        let said = text(&hdfs.kintsu(&[command, LEGACY]));
+    for (command, code) in [("status", 0), ("verify", 1)] {
+        let out = hdfs.kintsu(&[command, LEGACY]);
+        let said = text(&out);
         assert!(words.iter().all(|words| said.contains(words)), "{command}: {said}");
+        assert_eq!(out.status.code(), Some(code), "{command}: {said}");
     }
 }
 
