@@ -196,10 +196,10 @@ fn agreement(size: Size) -> Result<Experiment> {
         (OPTIMAL, Method::Optimal),
         (CYCLIC, Method::Cyclic),
     ];
-    let scene = |x: &str, (n, k), mib, spec: Spec, free: Vec<NodeId>| {
+    let scene = |x: &str, (n, k), spec: Spec, free: Vec<NodeId>| {
         let works = methods.map(|(series, method)| (series, one(method)));
         let works = [(DIRECT, Work::Direct)].into_iter().chain(works);
-        let cases = works.map(|(series, work)| case(series, x, size.mib(mib), work).code(rs(n, k))).collect();
+        let cases = works.map(|(series, work)| case(series, x, size.mib(16), work).code(rs(n, k))).collect();
         Scene { spec, free, cases }
     };
     let (even, requestor) = cluster(1, 100.0)?;
@@ -210,11 +210,10 @@ fn agreement(size: Size) -> Result<Experiment> {
     regions.nodes.iter_mut().for_each(|node| node.link = link);
     let (edge, client) = limited_edge(100.0, 20.0)?;
     let scenes = vec![
-        scene("links alike", (14, 10), 16, even, vec![requestor]),
-        scene("racks", (9, 6), 16, racks.with_rack_links(mbps(100.0)?), Vec::new()),
-        // Its links are the slowest.
-        scene("regions", (16, 12), 8, regions, requestors),
-        scene("limited edge", (14, 10), 16, edge, vec![client]),
+        scene("links alike", (14, 10), even, vec![requestor]),
+        scene("racks", (9, 6), racks.with_rack_links(mbps(100.0)?), Vec::new()),
+        scene("regions", (16, 12), regions, requestors),
+        scene("limited edge", (14, 10), edge, vec![client]),
     ];
     let off = |of: &str, series: Option<&str>| {
         let value = Value::OffSimulated(series.map(Into::into));
@@ -228,7 +227,7 @@ fn agreement(size: Size) -> Result<Experiment> {
         title: "What the simulator says, beside what is measured",
         source: NO_PAPER,
         differs: "16 equal hosts of 100 Mb/s; three racks of four hosts of 200 Mb/s, with 100 Mb/s between racks; the regions of ECPipe's Table 1 \
-                  at a quarter of its rates, with blocks of 8 MiB; 16 hosts of 100 Mb/s that reach the requestor at 20",
+                  at a quarter of its rates; 16 hosts of 100 Mb/s that reach the requestor at 20",
         measure: Measure::Seconds,
         axis: "network",
         baseline: None,
