@@ -42,7 +42,7 @@ pub fn message(data: &[u8]) {
         JobRef, Deleted, BlockRef, Verified, RemovedObjects, LookBlocks, FoundBlocks, Counted, AsideList, TakeBack, Purge,
         KeepCopy, KeptCopy, CopyList, ReadCopy, Appended, FenceVolume, FencedVolume, PendingUpdates, FrozenUpdates,
         ReleaseUpdates, UpdatedBytes, PromotedBlocks,
-        FindLoose, LooseStripes,
+        FindLoose, LooseStripes, CrowdsBeside,
     );
 }
 
@@ -82,6 +82,7 @@ fn checked(bytes: &[u8], piece: usize) -> Result<CheckedCopy, CopyError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::Path;
 
     use super::*;
@@ -93,6 +94,20 @@ mod tests {
         let inputs: Vec<Vec<u8>> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
         inputs.iter().for_each(|input| read(input));
         inputs
+    }
+
+    #[test]
+    fn every_message_of_a_service_can_be_chosen() {
+        let here: BTreeSet<&str> = include_str!("fuzz.rs").split(|c: char| !c.is_alphanumeric()).collect();
+        // ("call", "Question", "Answer", whether it is a stream)
+        let calls =
+            include_str!("../build.rs").split("(\"").skip(1).map(|call| call.split('"').collect::<Vec<_>>());
+        let messages: BTreeSet<&str> =
+            calls.flat_map(|call| [2, 4].into_iter().filter_map(move |at| call.get(at).copied())).collect();
+        let messages: BTreeSet<&str> =
+            messages.into_iter().filter(|name| name.starts_with(char::is_uppercase)).collect();
+        assert!(messages.len() > 90, "{messages:?}");
+        assert_eq!(messages.difference(&here).collect::<Vec<_>>(), Vec::<&&str>::new());
     }
 
     #[test]
