@@ -80,6 +80,7 @@ for unit in "$root"/usr/lib/systemd/system/kintsu*.service; do
     program=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$unit")
     [ -x "$root$program" ] || fail "$(basename "$unit"): expected a program at $program, got none"
 done
+[ -e "$root/usr/lib/systemd/system/kintsu-repack.timer" ] || fail "expected kintsu-repack.timer, got none"
 
 # As a service would: with a file of options, as the user kintsu.
 address=127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -116,7 +117,7 @@ done
 grep -qx daemon-reload "$root/tmp/systemctl.log" || fail "an upgrade: expected systemd to read the units again"
 if grep -E 'restart|stop' "$root/tmp/systemctl.log"; then fail "an upgrade: expected nothing to be restarted"; fi
 inside dpkg -r kintsu
-grep -q '^stop kintsu-\*\.service' "$root/tmp/systemctl.log" || fail "a removal: expected services to be stopped"
+grep -q '^stop .*kintsu-\*\.service' "$root/tmp/systemctl.log" || fail "a removal: expected services to be stopped"
 [ ! -e "$root/usr/bin/kintsu" ] || fail "expected no program after its removal, got one"
 [ -d "$root/var/lib/kintsu/up" ] || fail "expected data after the removal of the program, got none"
 echo "== upgraded and removed; data are still there"

@@ -38,7 +38,7 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 install -D -m 755 "$binary" "$root/usr/bin/kintsu"
-install -D -m 644 -t "$root/usr/lib/systemd/system" packaging/systemd/*.service
+install -D -m 644 -t "$root/usr/lib/systemd/system" packaging/systemd/*.{service,timer}
 install -D -m 644 packaging/sysusers.conf "$root/usr/lib/sysusers.d/kintsu.conf"
 install -D -m 644 packaging/tmpfiles.conf "$root/usr/lib/tmpfiles.d/kintsu.conf"
 install -D -m 644 docs/examples/kintsu.toml "$root/usr/share/doc/kintsu/examples/kintsu.toml"
