@@ -75,10 +75,12 @@ for want in "/var/lib/kintsu 750 kintsu:kintsu" "/etc/kintsu 750 root:kintsu"; d
     [ "$got" = "$mode $owner" ] || fail "$folder: expected $mode $owner, got $got"
 done
 for unit in "$root"/usr/lib/systemd/system/kintsu*.service; do
+    page=$(sed -n 's/^Documentation=man:\(.*\)(1)$/\1/p' "$unit")
+    inside test -s "/usr/share/man/man1/$page.1.gz" || fail "$(basename "$unit"): expected a manual page $page, got none"
     program=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$unit")
     [ -x "$root$program" ] || fail "$(basename "$unit"): expected a program at $program, got none"
 done
-inside test -s /usr/share/man/man1/kintsu-agent.1.gz || fail "expected manual pages, got none"
+[ -e "$root/usr/lib/systemd/system/kintsu-repack.timer" ] || fail "expected kintsu-repack.timer, got none"
 
 # As a service would: with a file of options, as the user kintsu.
 address=127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
@@ -99,9 +101,23 @@ wait "$served" || true
 served=
 echo "== a cluster in the root stored and read $(stat -c %s "$root/tmp/program") bytes, one node stopped"
 
-# The same package once more is an upgrade; then it goes, and data stay.
-inside dpkg -i /tmp/kintsu.deb >/dev/null
+# The same package once more is an upgrade, here beside services that a systemd of two words tells of: it restarts nothing and says so.
+# Then it goes, and data stay.
+mkdir -p "$root/run/systemd/system"
+cat >"$root/usr/bin/systemctl" <<'SYSTEMCTL'
+#!/bin/sh
+echo "$*" >>/tmp/systemctl.log
+[ "$1" != list-units ] || echo 'kintsu-agent@disk1.service loaded active running Kintsu agent for disk disk1'
+SYSTEMCTL
+chmod 755 "$root/usr/bin/systemctl"
+inside dpkg -i /tmp/kintsu.deb >"$root/tmp/upgrade"
+for words in '  kintsu-agent@disk1.service' 'Restart them one at a time'; do
+    grep -q "^$words" "$root/tmp/upgrade" || { cat "$root/tmp/upgrade"; fail "an upgrade: expected \"$words\""; }
+done
+grep -qx daemon-reload "$root/tmp/systemctl.log" || fail "an upgrade: expected systemd to read the units again"
+if grep -E 'restart|stop' "$root/tmp/systemctl.log"; then fail "an upgrade: expected nothing to be restarted"; fi
 inside dpkg -r kintsu
+grep -q '^stop .*kintsu-\*\.service' "$root/tmp/systemctl.log" || fail "a removal: expected services to be stopped"
 [ ! -e "$root/usr/bin/kintsu" ] || fail "expected no program after its removal, got one"
 [ -d "$root/var/lib/kintsu/up" ] || fail "expected data after the removal of the program, got none"
 echo "== upgraded and removed; data are still there"

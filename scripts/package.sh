@@ -38,11 +38,11 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 install -D -m 755 "$binary" "$root/usr/bin/kintsu"
-install -D -m 644 -t "$root/usr/lib/systemd/system" packaging/systemd/*.service
+install -D -m 644 -t "$root/usr/lib/systemd/system" packaging/systemd/*.{service,timer}
 install -D -m 644 packaging/sysusers.conf "$root/usr/lib/sysusers.d/kintsu.conf"
 install -D -m 644 packaging/tmpfiles.conf "$root/usr/lib/tmpfiles.d/kintsu.conf"
 install -D -m 644 docs/examples/kintsu.toml "$root/usr/share/doc/kintsu/examples/kintsu.toml"
-install -D -m 644 -t "$root/usr/share/doc/kintsu" README.md CHANGELOG.md SAFETY.md LICENSE
+install -D -m 644 -t "$root/usr/share/doc/kintsu" README.md CHANGELOG.md SAFETY.md LICENSE docs/operating.md
 mkdir -p "$root/usr/share/man/man1" "$root/usr/share/bash-completion/completions"
 "$binary" man "$root/usr/share/man/man1" >/dev/null
 gzip -9n "$root"/usr/share/man/man1/*.1

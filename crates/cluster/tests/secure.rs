@@ -19,7 +19,7 @@ use kintsu_wire::message::{
     AppendUpdates, BlockPage, CreateVolume, Durability, FaultKind, FreezeUpdates, JobEvent, JobRef,
     LoggedUpdate, MapVolume, Nothing, ObjectView, OpenVolume, Register, RunEvent, RunPrograms, VolumeMap,
 };
-use kintsu_wire::ticket::Ticket;
+use kintsu_wire::ticket::{self, Access, KEY_BYTES, Ticket, TicketSecret};
 use kintsu_wire::tls::{Authority, Issue};
 use kintsu_wire::{ClusterId, Credentials, FolderId, Tls, connect_agent, connect_coordinator};
 use tempfile::TempDir;
@@ -339,15 +339,29 @@ async fn a_client_touches_only_blocks_for_which_it_has_tickets() {
         assert_eq!(refused.code(), Code::PermissionDenied, "{ticket}: {refused:?}");
         assert!(refused.message().contains("expected a ticket to"), "{refused:?}");
     }
-    // A ticket of another cluster's coordinator, and one for a time that has passed.
-    let foreign = kintsu_wire::ticket::TicketSecret::new(CLUSTER, &[1; 32]);
-    let place = a.stripes[0].blocks[0].clone().unwrap();
-    let forged = foreign.issue(place.node, place.id, a.stripes[0].generation, of_a[0].access, u64::MAX);
-    let refused = run(&a, 0, false, &[forged]).await.unwrap_err();
-    assert!(refused.message().contains("did not issue"), "{refused:?}");
+    // A ticket under another secret than the coordinator's, one whose time somebody made longer, and one whose time has passed.
+    let (place, generation, until) =
+        (a.stripes[0].blocks[0].clone().unwrap(), a.stripes[0].generation, of_a[0].until);
+    let issued = |key: &[u8; KEY_BYTES], until| {
+        let secret = TicketSecret::new(CLUSTER, key);
+        secret.issue(place.node, place.id, generation, Access::Read, until)
+    };
     let mut longer = of_a[0];
     longer.until += 1;
-    assert!(run(&a, 0, false, &[longer]).await.unwrap_err().message().contains("did not issue"));
+    let key = ticket::key_from(&std::fs::read(stage.dir.path().join("metadata/tickets.key")).unwrap());
+    let key = key.unwrap();
+    assert_eq!(issued(&key, until), of_a[0], "this is how the coordinator issues tickets");
+    // Tickets are valid for a day.
+    let expired = issued(&key, until - 24 * 3600 - 60);
+    for (ticket, words) in [
+        (issued(&[1; KEY_BYTES], u64::MAX), "did not issue"),
+        (longer, "did not issue"),
+        (expired, "got one that expired"),
+    ] {
+        let refused = run(&a, 0, false, &[ticket]).await.expect_err(words);
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+        assert!(refused.message().contains(words), "{words}: {refused:?}");
+    }
     stage.end().await;
 }
 

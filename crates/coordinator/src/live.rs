@@ -67,8 +67,13 @@ impl Live {
 
     /// Puts an object of one stripe, rs:n=4,k=2, and returns the stripe.
     pub async fn put(&self, name: &str) -> (StripeId, StripeRecord) {
-        let mut options = PutOptions::new("rs:n=4,k=2");
-        (options.block_bytes, options.cell_bytes) = (Some(64 << 10), Some(4 << 10));
+        self.put_as(name, "rs:n=4,k=2", 4 << 10).await
+    }
+
+    /// The same in another code of k = 2, with cells of so many bytes.
+    pub async fn put_as(&self, name: &str, code: &str, cell_bytes: u64) -> (StripeId, StripeRecord) {
+        let mut options = PutOptions::new(code);
+        (options.block_bytes, options.cell_bytes) = (Some(64 << 10), Some(cell_bytes));
         let source = Arc::new(bytes::Bytes::from(content(name)));
         self.client.put(source, name, options, |_, _| {}).await.unwrap();
         self.stripe(name)

@@ -360,7 +360,7 @@ Examples:
   [common]                                    # coordinator, tls, token-file, log
   coordinator = \"10.77.0.1:7400\"
   tls = \"/etc/kintsu/tls\"
-  [agent]                                     # up, coordinator, agent, s3, nbd, page
+  [agent]                                     # up, coordinator, agent, s3, nbd, page, repack, hdfs-coordinator, hdfs-agent
   dir = \"/data/disk1\"
   rack = \"dc1/r7\"")]
     Config {

@@ -1,4 +1,4 @@
-//! A file with options (TOML): for the commands that run until they are ended, so that services need no long command lines.
+//! A file with options (TOML): for the commands that services run, so that they need no long command lines.
 //!
 //! A table for each such command, and one for the options of all of them; keys are the long names of options. A value from
 //! the file becomes the option's default, so what is given on the command line or by a variable of the environment counts
@@ -12,8 +12,9 @@ use clap::{Arg, ArgAction, Command};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The commands that the file has tables for.
-pub const COMMANDS: [&str; 6] = ["up", "coordinator", "agent", "s3", "nbd", "page"];
+/// The commands that the file has tables for. What follows a dash is a command of the one before it: `kintsu hdfs agent`.
+pub const COMMANDS: [&str; 9] =
+    ["up", "coordinator", "agent", "s3", "nbd", "page", "repack", "hdfs-coordinator", "hdfs-agent"];
 /// The table with options that all commands have.
 const COMMON: &str = "common";
 /// Those of them that make sense in a file.
@@ -36,7 +37,42 @@ pub fn named(args: &[OsString]) -> Option<PathBuf> {
 /// The command of the command line, if the file has a table for it. Names and files may be called like a command.
 pub fn served(all: &Command, args: &[OsString]) -> Option<&'static str> {
     let found = all.clone().ignore_errors(true).try_get_matches_from(args).ok()?;
-    COMMANDS.into_iter().find(|name| found.subcommand_name() == Some(name))
+    COMMANDS.into_iter().find(|command| {
+        words_of(command)
+            .try_fold(&found, |at, word| {
+                at.subcommand().filter(|(name, _)| *name == word).map(|(_, sub)| sub)
+            })
+            .is_some()
+    })
+}
+
+/// The words that call a command of [`COMMANDS`].
+pub fn words_of(command: &str) -> impl Iterator<Item = &str> {
+    command.split('-')
+}
+
+/// The commands that these words call, the outermost first: each has options.
+pub fn levels<'a>(all: &'a Command, command: &str) -> Vec<&'a Command> {
+    let mut at = all;
+    let sub = |word| {
+        at = at.find_subcommand(word)?;
+        Some(at)
+    };
+    words_of(command).map_while(sub).collect()
+}
+
+/// Changes the command that these words call.
+pub fn changed(all: Command, words: &[&str], change: impl FnOnce(Command) -> Command) -> Command {
+    match words {
+        [] => change(all),
+        [first, rest @ ..] => all.mut_subcommand(first, |sub| changed(sub, rest, change)),
+    }
+}
+
+/// The command line, where nothing must be given to this command.
+pub fn lenient(all: Command, command: &str) -> Command {
+    let words: Vec<&str> = words_of(command).collect();
+    changed(all, &words, |sub| sub.mut_args(|arg| arg.required(false)))
 }
 
 /// A file that was read.
@@ -130,7 +166,12 @@ impl ConfigFile {
                 |arg: Arg| arg.default_values(entry.values.iter().map(OsString::from)).required(false);
             all = match entry.command {
                 None => all.mut_arg(&entry.id, value),
-                Some(command) => all.mut_subcommand(command, |sub| sub.mut_arg(&entry.id, value)),
+                Some(command) => {
+                    let has = |level: &&Command| level.get_arguments().any(|arg| arg.get_id() == &entry.id);
+                    let depth = levels(&all, command).iter().position(has).map_or(0, |at| at + 1);
+                    let words: Vec<&str> = words_of(command).take(depth).collect();
+                    changed(all, &words, |sub| sub.mut_arg(&entry.id, value))
+                }
             };
         }
         all
@@ -153,13 +194,14 @@ impl ConfigFile {
 
 /// The option of this name: of a command, or of all.
 fn argument<'a>(all: &'a Command, command: Option<&str>, key: &str) -> anyhow::Result<&'a Arg> {
-    let of = command.map_or(Some(all), |name| all.find_subcommand(name));
+    let of = command.map_or(vec![all], |command| levels(all, command));
     let own =
         |arg: &&Arg| !matches!(arg.get_action(), ArgAction::Help | ArgAction::Version | ArgAction::HelpLong);
     let named = of.into_iter().flat_map(Command::get_arguments).filter(own).filter_map(|arg| {
         let name = arg.get_long().unwrap_or(arg.get_id().as_str());
-        let fits = command.is_some() || COMMON_KEYS.contains(&name);
-        (fits && (command.is_none() || !arg.is_global_set())).then_some((name, arg))
+        let of_all = || all.get_arguments().any(|common| common.get_id() == arg.get_id());
+        let fits = if command.is_some() { !of_all() } else { COMMON_KEYS.contains(&name) };
+        fits.then_some((name, arg))
     });
     let all: Vec<(&str, &Arg)> = named.collect();
     match all.iter().find(|(name, _)| *name == key) {
@@ -194,11 +236,10 @@ fn scalar(value: &DeValue<'_>) -> anyhow::Result<String> {
 
 /// Parses a command line with these entries as options.
 fn parse(all: &Command, command: &str, entries: &[&Entry]) -> Result<(), clap::Error> {
-    let mut line: Vec<OsString> = vec!["kintsu".into(), command.into()];
+    let mut line: Vec<OsString> = ["kintsu"].into_iter().chain(words_of(command)).map(Into::into).collect();
     let mut positional: Vec<OsString> = Vec::new();
     for entry in entries {
-        let sub = all.find_subcommand(command);
-        let arg = sub
+        let arg = levels(all, command)
             .into_iter()
             .chain([all])
             .flat_map(Command::get_arguments)
@@ -217,8 +258,7 @@ fn parse(all: &Command, command: &str, entries: &[&Entry]) -> Result<(), clap::E
         line.push("--".into());
         line.extend(positional);
     }
-    let all = all.clone().mut_subcommand(command, |sub| sub.mut_args(|arg| arg.required(false)));
-    all.try_get_matches_from(line).map(drop)
+    lenient(all.clone(), command).try_get_matches_from(line).map(drop)
 }
 
 /// What clap says, in one line.
@@ -287,6 +327,20 @@ mod tests {
         assert_eq!((s3.classes.len(), s3.memory.0), (2, 2 << 30));
         let cli::Command::Nbd(nbd) = parsed(text, &["nbd"]).command else { panic!("not nbd") };
         assert_eq!(nbd.volume, "disk");
+        let text = "[repack]\nolder-than = \"1h\"\n[hdfs-coordinator]\nnamenode = \"nn:8020\"\nat-once = 4\n[hdfs-agent]\ndir = \"/k\"\ndatanode = \"10.0.0.5:9866\"\ndata-dir = [\"/a\", \"/b\"]\n";
+        let cli::Command::Repack(repack) = parsed(text, &["repack"]).command else { panic!("not repack") };
+        assert_eq!(repack.older_than.as_secs(), 3600);
+        for (line, namenode) in [
+            (&["hdfs", "coordinator"][..], "nn:8020"),
+            (&["hdfs", "--namenode", "other:1", "coordinator"], "other:1"),
+        ] {
+            let cli::Command::Hdfs(hdfs) = parsed(text, line).command else { panic!("not hdfs") };
+            let cli::HdfsCommand::Coordinator(coordinator) = hdfs.command else { panic!("{line:?}") };
+            assert_eq!((hdfs.namenode.as_str(), coordinator.at_once), (namenode, 4));
+        }
+        let cli::Command::Hdfs(hdfs) = parsed(text, &["hdfs", "agent"]).command else { panic!("not hdfs") };
+        let cli::HdfsCommand::Agent(agent) = hdfs.command else { panic!("not an agent") };
+        assert_eq!(agent.data_dir, [Path::new("/a"), Path::new("/b")]);
         // What another command takes is left alone.
         assert!(matches!(parsed(text, &["nodes"]).command, cli::Command::Nodes));
     }
@@ -297,6 +351,12 @@ mod tests {
         assert!(unknown.starts_with(":3: expected an option of [up] (nodes, racks,"), "{unknown}");
         let bad = refused("# nine\n[up]\n\nnodes = \"nine\"\n");
         assert!(bad.starts_with(":4: nodes: invalid value 'nine'"), "{bad}");
+        let beside = refused("[hdfs-agent]\nscan = \"5s\"\n");
+        assert!(
+            beside.starts_with(":2: expected an option of [hdfs-agent] (namenode, user, dir,"),
+            "{beside}"
+        );
+        assert!(refused("[hdfs-agent]\ndatanode = \"x\"\n").starts_with(":2: datanode: invalid value 'x'"));
         assert!(refused("[up]\nnodes = 9\nnodes = 9\n").starts_with(":3: "));
         assert!(refused("[nodes]\n").starts_with(":1: expected [common] or [up], [coordinator],"));
         assert!(refused("[up]\ngrow = 1\n").starts_with(":2: expected true or false, got integer"));
@@ -318,19 +378,23 @@ mod tests {
         let mut units = 0;
         for entry in std::fs::read_dir(root.join("packaging/systemd")).unwrap() {
             let path = entry.unwrap().path();
+            let name = path.file_stem().and_then(OsStr::to_str).unwrap();
+            if path.extension() == Some(OsStr::new("timer")) {
+                assert!(path.with_extension("service").exists() && told.contains(&format!("`{name}.timer`")));
+                continue;
+            }
             let unit = std::fs::read_to_string(&path).unwrap();
             let value =
                 |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
             let start = value("ExecStart").strip_prefix("/usr/bin/kintsu ").unwrap();
             let (command, file) = start.split_once(" --config ").unwrap();
-            assert!(COMMANDS.contains(&command), "{start}");
+            assert!(COMMANDS.contains(&command.replace(' ', "-").as_str()), "{start}");
             assert_eq!(value("ConditionPathExists"), file);
-            let name = path.file_stem().and_then(OsStr::to_str).unwrap();
             let row = format!("| `{name}");
             assert!(told.contains(&row) && told.contains(&file.replace("%i", "NAME")), "{row}, {file}");
             units += 1;
         }
-        assert!(units >= 4, "{units} units");
+        assert!(units >= 8, "{units} units");
     }
 
     #[test]
@@ -351,7 +415,10 @@ mod tests {
             (&["rm", "page"][..], None),
             (&["get", "s3", "agent"], None),
             (&["config", "check", "up"], None),
-            (&["hdfs", "agent"], None),
+            (&["hdfs", "agent"], Some("hdfs-agent")),
+            (&["hdfs", "--namenode", "nn:8020", "coordinator"], Some("hdfs-coordinator")),
+            (&["hdfs", "status"], None),
+            (&["hdfs", "get", "agent", "coordinator"], None),
             (&["nbd", "config", "--config", "nbd.toml"], Some("nbd")),
             (&["agent", "--name", "config"], Some("agent")),
             (&["--json", "s3", "--no-such-option"], Some("s3")),

@@ -26,8 +26,8 @@ pub use account::{Account, Comparison, Explanation, MethodTime, NodeLines, PairB
 pub use error::PlanError;
 pub use many::{Assignment, DamagedStripe, Recovery, Schedule, Shares, choose_requestors};
 pub use operation::{
-    Binding, Duplicate, PROBE, compare, copy, duplicate, encode_offline, encode_online, probe, read, read_by,
-    settle, write_plain,
+    Binding, Duplicate, PROBE, compare, compare_encoded, copy, duplicate, encode_offline, encode_online,
+    probe, read, read_by, settle, write_plain,
 };
 pub use program::{
     BlockBinding, DIGEST_UNKNOWN, Lane, MOST_STEP_BYTES, Peer, Plan, Program, ProgramContext, Proved, RunId,

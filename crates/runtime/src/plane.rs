@@ -361,6 +361,9 @@ async fn refuse(mut stream: Stream, frames: FrameVersion, from: SocketAddr, deta
 
 #[cfg(test)]
 mod tests {
+    use kintsu_wire::tls::{Authority, Issue};
+    use kintsu_wire::{ClusterId, Tls};
+
     use super::*;
 
     #[tokio::test]
@@ -379,5 +382,88 @@ mod tests {
         let (claimed, ()) = tokio::join!(plane.claim(key, peer, wait), arriving);
         claimed.unwrap();
         assert_eq!(plane.claim(key, peer, wait).await.unwrap_err().kind, FaultKind::Lost, "nobody connects");
+    }
+
+    /// Issues certificates of one cluster.
+    struct Stage {
+        dir: tempfile::TempDir,
+        authority: Authority,
+    }
+
+    impl Stage {
+        fn new(cluster: ClusterId) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let authority = Authority::init(&dir.path().join("ca"), cluster).unwrap();
+            Self { dir, authority }
+        }
+
+        fn credentials(&self, role: &str) -> Credentials {
+            let out = self.dir.path().join(role.replace('/', "-"));
+            let (roles, valid) = (vec![role.parse().unwrap()], Duration::from_secs(3600));
+            let issue = Issue { roles, hosts: Vec::new(), valid, out: out.clone(), replace: true };
+            self.authority.issue(&issue).unwrap();
+            Credentials::of(None, Some(&Tls::open(&out).unwrap())).unwrap()
+        }
+    }
+
+    /// What a listener says to whoever opens a stream that it refuses.
+    async fn said(mut stream: Stream) -> String {
+        let mut bytes = Vec::new();
+        // The end of a connection in TLS may be abrupt.
+        let _ = stream.read_to_end(&mut bytes).await;
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_opened_by_one_of_its_ends_as_its_certificate_says() {
+        const SHORT: Duration = Duration::from_millis(50);
+        const LONG: Duration = Duration::from_secs(10);
+        let (us, peer, other, client) = (NodeId(1), NodeId(2), NodeId(3), NodeId::CLIENT);
+        let (stage, elsewhere) = (Stage::new(ClusterId([1; 16])), Stage::new(ClusterId([1; 16])));
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let plane = DataPlane::listen(any, stage.credentials("agent/1"), None).await.unwrap();
+        let addr = plane.addr().unwrap();
+        let mut job = 0;
+        let mut open = async |credentials: Credentials, from, to| {
+            job += 1;
+            let key = StreamKey { job: RunId(job), lane: 0, from, to };
+            let opener = DataPlane::client(credentials);
+            (key, opener.connect(key, FrameVersion::default(), us, addr, LONG).await)
+        };
+        for (role, from, to) in [
+            ("agent/2", peer, us),
+            ("client/alice", client, us),
+            ("client/alice", us, client),
+            ("operator/carol", client, us),
+        ] {
+            let (key, opened) = open(stage.credentials(role), from, to).await;
+            let claimed = plane.claim(key, from, LONG).await;
+            assert!(opened.is_ok() && claimed.is_ok(), "{role} {from} {to}: {claimed:?}");
+        }
+        for (role, from, to, words) in [
+            ("client/alice", peer, us, "expected agent/2 or agent/1, got client/alice"),
+            ("operator/carol", peer, us, "got operator/carol"),
+            ("agent/3", peer, us, "expected agent/2 or agent/1, got agent/3"),
+            ("agent/3", client, us, "expected a client or operator or agent/1, got agent/3"),
+            ("agent/2", us, other, "expected agent/1 or agent/3, got agent/2"),
+            ("coordinator", peer, us, "got coordinator"),
+            ("coordinator", client, us, "got coordinator"),
+        ] {
+            let (key, opened) = open(stage.credentials(role), from, to).await;
+            let said = said(opened.unwrap()).await;
+            assert!(said.contains(words), "{role} {from} {to}: {said}");
+            let claimed = plane.claim(key, from, SHORT).await;
+            assert_eq!(claimed.unwrap_err().kind, FaultKind::Lost, "{role} {from} {to}");
+        }
+        // No certificate at all, and one of another authority.
+        let plain = Credentials::none();
+        plain.join(ClusterId([1; 16])).unwrap();
+        for credentials in [plain, elsewhere.credentials("agent/2")] {
+            let (key, opened) = open(credentials, peer, us).await;
+            if let Ok(stream) = opened {
+                assert!(!said(stream).await.contains("connection refused"), "it does not get so far");
+            }
+            assert_eq!(plane.claim(key, peer, SHORT).await.unwrap_err().kind, FaultKind::Lost);
+        }
     }
 }

@@ -164,7 +164,7 @@ impl Numbers {
     pub fn text(&self) -> String {
         let counts = &self.gateway.counts;
         let mut text = Text::default();
-        text.build();
+        text.program();
         {
             let known = counts.by_operation.lock().unwrap_or_else(PoisonError::into_inner);
             requests(&mut text, &known);

@@ -25,7 +25,7 @@ pub async fn handle(State(shared): State<Arc<Shared>>) -> Response {
         Ok(overview) => written(&overview),
         Err(error) => {
             let mut text = Text::default();
-            text.build();
+            text.program();
             text.gauge("kintsu_up", "Whether the coordinator answers.", 0.0);
             tracing::warn!("metrics: {}", error.message());
             text.into_string()
@@ -78,7 +78,7 @@ impl Metrics {
 
 fn written(now: &Overview) -> String {
     let mut text = Text::default();
-    text.build();
+    text.program();
     text.gauge("kintsu_up", "Whether the coordinator answers.", 1.0);
     health(&mut text, now);
     nodes(&mut text, &now.nodes);

@@ -1,5 +1,7 @@
 //! Numbers as Prometheus reads them: its text format, version 0.0.4.
 
+mod process;
+
 use std::fmt::Write;
 
 use crate::message::Histogram;
@@ -36,12 +38,13 @@ impl Text {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    /// Which program tells these metrics.
-    pub fn build(&mut self) {
+    /// Which program tells these metrics, and what its process takes.
+    pub fn program(&mut self) {
         let name = "kintsu_build_info";
         self.head(name, "The version of the program that tells this, and of its protocol.", "gauge");
         let protocol = PROTOCOL_VERSION.to_string();
         self.sample(name, &[("version", env!("CARGO_PKG_VERSION")), ("protocol", &protocol)], 1.0);
+        process::tell(self);
     }
 
     /// A counter without labels.
@@ -87,9 +90,9 @@ mod tests {
     #[test]
     fn the_program_says_its_version() {
         let mut text = Text::default();
-        text.build();
+        text.program();
         let labels = format!("version=\"{}\",protocol=\"{PROTOCOL_VERSION}\"", env!("CARGO_PKG_VERSION"));
-        assert!(text.0.ends_with(&format!("\nkintsu_build_info{{{labels}}} 1\n")), "{}", text.0);
+        assert!(text.0.contains(&format!("\nkintsu_build_info{{{labels}}} 1\n")), "{}", text.0);
     }
 
     #[test]

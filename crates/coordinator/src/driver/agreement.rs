@@ -1,5 +1,5 @@
-//! Has the blocks of stripes compared with each other when [`crate::engine::agreement`] says that it is time: one parity block is
-//! computed from all others by a proved plan, and the agent that has it compares. What it says changes nothing; a block that cannot be
+//! Has the blocks of stripes compared with each other when [`crate::engine::agreement`] says that it is time: parity
+//! blocks are computed from the others by a proved plan, and the agents that have them compare. What they say changes nothing; a block that cannot be
 //! read for it is looked into as if a reader had reported it.
 
 use std::collections::BTreeSet;
@@ -135,12 +135,13 @@ async fn compare_once(cluster: &Arc<Cluster>, id: StripeId) -> Result<Compared> 
         Err(says) => return Ok(says),
     };
     let planning = cluster.meta.off(move |_| Ok(planned(&view, &topology)?.map(|plan| (view, plan)))).await?;
-    let Some((view, (index, plan))) = planning else { return Ok(Compared::Never) };
+    let Some((view, (parities, plan))) = planning else { return Ok(Compared::Never) };
     let (generations, expect) = (stripe.generations(), stripe.expect());
     let ready = ReadyPlan { generations: &generations, expect: &expect, ..ReadyPlan::of(&plan, &view) };
     let (_, ended) = run(cluster, ready).await?;
     let Some(fault) = ended.fault else { return Ok(Compared::Agrees) };
-    if fault.kind == FaultKind::Mismatch && fault.block == Some(BlockId { stripe: id, index }) {
+    let differs = parities.into_iter().any(|index| fault.block == Some(BlockId { stripe: id, index }));
+    if fault.kind == FaultKind::Mismatch && differs {
         return Ok(Compared::Contradicts);
     }
     // Its node reads the block again, as if a reader had reported it.
@@ -170,28 +171,35 @@ mod tests {
     /// A parity of the next generation that has nothing to do with the data, under valid checksums, and recorded like this: as a
     /// commit leaves it that adds something wrong.
     fn commit_wrong_parity(live: &Live, stripe: StripeId, record: StripeRecord) {
-        let generation = record.block(PARITY).unwrap().generation + 1;
-        let digest = write_wrong_parity(live, stripe, &record, generation);
-        let blocks = BTreeMap::from([(PARITY, Some(digest))]);
+        let len = record.layout.block_len(2, PARITY);
+        commit_wrong(live, stripe, record, PARITY, &vec![0x5a; len as usize]);
+    }
+
+    /// The same with this block, which becomes these bytes.
+    fn commit_wrong(live: &Live, stripe: StripeId, record: StripeRecord, index: BlockIndex, bytes: &[u8]) {
+        let generation = record.block(index).unwrap().generation + 1;
+        let digest = write_wrong(live, stripe, &record, (index, generation), bytes);
+        let blocks = BTreeMap::from([(index, Some(digest))]);
         let decision = Decision { from: record, generation, blocks };
         assert!(live.cluster.meta.decide(stripe, &decision, || Ok(())).unwrap());
     }
 
-    /// Puts another block in the place of a parity; returns its digest.
-    fn write_wrong_parity(
+    /// Puts another block of these bytes in the place of a block; returns its digest.
+    fn write_wrong(
         live: &Live,
         stripe: StripeId,
         record: &StripeRecord,
-        generation: u32,
+        (index, generation): (BlockIndex, u32),
+        bytes: &[u8],
     ) -> DigestBytes {
-        let (id, node) = (BlockId { stripe, index: PARITY }, record.block(PARITY).unwrap().node);
-        let (len, unit) = (record.layout.block_len(2, PARITY), record.layout.unit_bytes());
+        let (id, node) = (BlockId { stripe, index }, record.block(index).unwrap().node);
+        let unit = record.layout.unit_bytes();
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::open(dir.path()).unwrap();
-        let mut write = store.create(id, Generation(generation), len, unit, &[]).unwrap();
-        write.write_at(0, &vec![0x5a; len as usize]).unwrap();
+        let mut write = store.create(id, Generation(generation), bytes.len() as u64, unit, &[]).unwrap();
+        write.write_at(0, bytes).unwrap();
         let digest = write.finish(None).unwrap().digest.0;
-        let file = live.file(node, stripe, PARITY.0);
+        let file = live.file(node, stripe, index.0);
         std::fs::remove_file(&file).unwrap();
         std::fs::copy(block_path(dir.path(), id), file).unwrap();
         digest
@@ -239,6 +247,31 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_wrong_sub_block_is_found_whichever_block_has_it_and_whole_stripes_are_not_suspected() {
+        const CELL: u64 = 16 << 10;
+        for code in ["clay:n=4,k=2,d=3", "hitchhiker-xor:n=4,k=2", "less:n=4,k=2,alpha=2"] {
+            let live = Live::start(4).await;
+            live.put_as("good", code, CELL).await;
+            let mut wrong = BTreeSet::new();
+            for index in (0..4).map(BlockIndex) {
+                let (stripe, record) = live.put_as(&format!("bad {}", index.0), code, CELL).await;
+                let block = record.block(index).unwrap();
+                let file = std::fs::read(live.file(block.node, stripe, index.0)).unwrap();
+                let len = record.layout.block_len(2, index) as usize;
+                let mut bytes = file[4096..][..len].to_vec();
+                // One bit, in the first sub-block of the first cell.
+                bytes[5] ^= 1;
+                commit_wrong(&live, stripe, record, index, &bytes);
+                wrong.insert(stripe);
+            }
+            pass(&live).await;
+            assert_eq!(live.cluster.agreement().wrong, wrong, "{code}");
+            let counts = counts(&live.cluster).await;
+            assert_eq!((counts.waiting, counts.not_compared_before), (0, 0), "{code}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_stripe_that_cannot_be_compared_now_is_compared_soon_after() {
         let live = Live::start(4).await;
         let (stripe, record) = live.put("bad").await;
@@ -267,7 +300,8 @@ mod tests {
         let sound = std::fs::read(live.file(block.node, stripe, PARITY.0)).unwrap();
         let data = 4096..4096 + record.layout.block_len(2, PARITY) as usize;
         // Its agent finds nothing wrong: only the coordinator knows which digest was recorded.
-        write_wrong_parity(&live, stripe, &record, block.generation);
+        let other = vec![0x5a; data.len()];
+        write_wrong(&live, stripe, &record, (PARITY, block.generation), &other);
         let later = pass(&live).await;
         live.until("the block is repaired and all nodes are heard of", |cluster| {
             let node = live.stripe("a").1.block(PARITY).unwrap().node;

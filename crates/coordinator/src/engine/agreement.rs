@@ -3,8 +3,9 @@
 //!
 //! No block is read or repaired but as it was recorded. So blocks of a stripe can contradict each other only if one was recorded
 //! wrong: a client computed a wrong parity, or a commit of a volume added to it what was not added to the data. Then a loss
-//! would be repaired wrong, or not at all. To find that out, one parity block is computed from all others, and compared. It
-//! says nothing of which block is wrong, so nothing follows but that operators are told.
+//! would be repaired wrong, or not at all. To find that out, one parity block is computed from all others, and compared; of codes
+//! with sub-blocks all parity blocks are, from the data blocks. It says nothing of which block is wrong, so nothing follows but that
+//! operators are told.
 //!
 //! A stripe that cannot be compared when its turn comes waits, and is tried again until it was compared or is gone, while the pass
 //! goes on. What neither was compared nor waits is counted.
@@ -12,16 +13,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId, Sink, StripeId};
-use kintsu_plan::{DIGEST_UNKNOWN, Plan, PlanError, StripeView, Topology, compare};
+use kintsu_plan::{DIGEST_UNKNOWN, Plan, PlanError, StripeView, Topology, compare, compare_encoded};
 use kintsu_wire::message::{ComparedStripes, NodeScrub};
 use serde::{Deserialize, Serialize};
 
 use super::patrol::{PORTION, is_recorded, pass};
 use super::stripe::Stripe;
 use crate::meta::record::BlockRecord;
-
-/// All stripes are compared once in this many periods of the scrub: unlike verifying, comparing sends blocks between nodes.
-const PERIODS: u64 = 3;
 
 /// Most stripes that are remembered; where there are more, something is wrong with all of them.
 const MOST_WRONG: usize = 1000;
@@ -60,15 +58,16 @@ pub enum Compared {
     Contradicts,
     /// It cannot be compared now: a block cannot be read, or something came in between.
     Later,
-    /// It cannot be compared as it is: it has no parity yet or no more blocks than needed, or its code has sub-blocks.
+    /// It cannot be compared as it is: it has no parity yet, or no more blocks than needed.
     Never,
 }
 
 impl Agreement {
-    /// Begins a pass if one is due at `now` (in seconds, as all times here). `every`: the period of the scrub. Returns whether one
+    /// Begins a pass if one is due at `now` (in seconds, as all times here). `every`: the period of the scrub, in which all stripes are
+    /// compared once too. Returns whether one
     /// has begun, which is to be recorded: its time goes on over restarts.
     pub fn begins(&mut self, now: u64, every: u64) -> bool {
-        let next = pass(self.pass, now, every.saturating_mul(PERIODS)).or(self.pass);
+        let next = pass(self.pass, now, every).or(self.pass);
         std::mem::replace(&mut self.pass, next) != next
     }
 
@@ -76,7 +75,7 @@ impl Agreement {
     /// compares nothing.
     pub fn due(&self, now: u64, every: u64, stripes: u64) -> u64 {
         let Some(pass) = self.pass.filter(|pass| !pass.ended) else { return 0 };
-        let (every, passed) = (every.saturating_mul(PERIODS), now.saturating_sub(pass.began));
+        let passed = now.saturating_sub(pass.began);
         if passed >= every {
             return PORTION;
         }
@@ -98,7 +97,7 @@ impl Agreement {
         // A pass that was due long ago may have begun just now.
         let unended = now.saturating_sub(pass.verified.unwrap_or(0).max(pass.began));
         let left = if pass.ended { stripes } else { stripes.saturating_sub(pass.done).max(1) };
-        (unended > every.saturating_mul(2 * PERIODS)).then_some(left)
+        (unended > every.saturating_mul(2)).then_some(left)
     }
 
     /// What operators are shown.
@@ -151,9 +150,9 @@ impl Agreement {
 /// The stripe as it is compared, with all of its blocks.
 ///
 /// # Errors
-/// `Later` if a block cannot be read now or has no known digest; `Never` without parity, and for codes with sub-blocks.
+/// `Later` if a block cannot be read now or has no known digest; `Never` without parity.
 pub fn whole(stripe: &Stripe, readable: impl Fn(NodeId) -> bool) -> Result<StripeView, Compared> {
-    if !stripe.record.encoded || stripe.code.w() != 1 {
+    if !stripe.record.encoded {
         return Err(Compared::Never);
     }
     let known = |block: &BlockRecord| {
@@ -165,16 +164,21 @@ pub fn whole(stripe: &Stripe, readable: impl Fn(NodeId) -> bool) -> Result<Strip
     }
 }
 
-/// The parity block that is computed from all others and compared, and the plan for that. `None` if no more blocks are there than
-/// the code needs. A parity block is as long as any, so all bytes of all blocks take part.
+/// The parity blocks that are computed and compared, and the plan for that: one from all other blocks, or, where the code has
+/// sub-blocks, all from the data blocks. `None` if no more blocks are there than the code needs. A parity block is as long as any, so
+/// all bytes of all blocks take part.
 ///
 /// # Errors
 /// Those of planning.
-pub fn planned(view: &StripeView, topology: &Topology) -> Result<Option<(BlockIndex, Plan)>, PlanError> {
-    let parities = view.available().into_iter().rev().filter(|index| usize::from(index.0) >= view.code.k());
-    for index in parities {
+pub fn planned(view: &StripeView, topology: &Topology) -> Result<Option<(Vec<BlockIndex>, Plan)>, PlanError> {
+    let mut parities = view.available();
+    parities.retain(|index| usize::from(index.0) >= view.code.k());
+    if view.code.w() != 1 {
+        return Ok(Some((parities, compare_encoded(view, topology)?)));
+    }
+    for index in parities.into_iter().rev() {
         if let Some(plan) = compare(view, topology, index, Sink::Compare)? {
-            return Ok(Some((index, plan)));
+            return Ok(Some((vec![index], plan)));
         }
     }
     Ok(None)
@@ -203,16 +207,15 @@ mod tests {
     }
 
     #[test]
-    fn each_stripe_is_compared_once_in_some_periods_evenly_and_none_at_the_begin() {
+    fn each_stripe_is_compared_once_in_a_period_evenly_and_none_at_the_begin() {
         let (mut agreement, mut sum) = (Agreement::default(), 0);
-        let all = PERIODS * EVERY;
-        for now in 0..=all {
+        for now in 0..=EVERY {
             sum += step(&mut agreement, now, 300);
-            assert_eq!(sum, 300 * now / all, "after {now} s");
+            assert_eq!(sum, 300 * now / EVERY, "after {now} s");
         }
         assert!(agreement.pass.unwrap().ended);
-        assert_eq!(step(&mut agreement, all + 9, 300), 0, "the next pass begins");
-        assert_eq!(step(&mut agreement, all + 19, 300), 1);
+        assert_eq!(step(&mut agreement, EVERY + 3, 300), 0, "the next pass begins");
+        assert_eq!(step(&mut agreement, EVERY + 7, 300), 1);
     }
 
     #[test]
@@ -244,7 +247,7 @@ mod tests {
             (shown.waiting, shown.not_compared, shown.not_compared_before)
         };
         assert_eq!(counts(&agreement), (most, 0, 4), "so many wait, and three more do not");
-        agreement.begins(PERIODS * EVERY, EVERY);
+        agreement.begins(EVERY, EVERY);
         assert_eq!(agreement.again(4 + RETRY_S), []);
         let due = agreement.again(5 + RETRY_S);
         assert_eq!((due.len(), due[0]), (MOST_AGAIN, StripeId(0)));
@@ -275,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_pass_is_late_when_none_has_ended_for_twice_its_time() {
-        let (mut agreement, twice) = (Agreement::default(), 2 * PERIODS * EVERY);
+        let (mut agreement, twice) = (Agreement::default(), 2 * EVERY);
         assert_eq!(agreement.late(u64::MAX, EVERY, 100), None, "none has begun");
         agreement.begins(7, EVERY);
         agreement.compared(&[(StripeId(1), Compared::Agrees)], false, 8, 100);
@@ -298,14 +301,19 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_stripe_is_compared_at_its_last_parity() {
+    fn a_whole_stripe_is_compared_at_its_last_parity_and_one_of_sub_blocks_at_all() {
         let node = |id| Node { rack: RackId(id), usable: true, used_bytes: 0, room_bytes: None };
-        let nodes = (0..4).map(|id| (NodeId(id), node(id))).collect();
+        let nodes = (0..6).map(|id| (NodeId(id), node(id))).collect();
         let topology = Topology { nodes, ..Topology::default() };
-        let sound = known("rs:n=4,k=2", &[]);
-        let (at, plan) = planned(&whole(&sound, |_| true).unwrap(), &topology).unwrap().unwrap();
-        let sinks: Vec<_> = plan.lanes[0].placed.persist_at.values().copied().collect();
-        assert_eq!((at, sinks), (BlockIndex(3), vec![(NodeId(3), Sink::Compare)]));
+        for (code, parities) in [("rs:n=4,k=2", &[3][..]), ("clay:n=6,k=4,d=5", &[4, 5])] {
+            let sound = known(code, &[]);
+            let (at, plan) = planned(&whole(&sound, |_| true).unwrap(), &topology).unwrap().unwrap();
+            let sinks = &plan.lanes[0].placed.persist_at;
+            assert!(sinks.values().all(|(_, sink)| *sink == Sink::Compare), "{code}");
+            let nodes: BTreeSet<NodeId> = sinks.values().map(|(node, _)| *node).collect();
+            assert_eq!(nodes, parities.iter().map(|at| NodeId((*at).into())).collect(), "{code}");
+            assert_eq!(at, parities.iter().copied().map(BlockIndex).collect::<Vec<_>>(), "{code}");
+        }
     }
 
     #[test]
@@ -314,7 +322,6 @@ mod tests {
         assert_eq!(whole(&sound, |_| true).err(), None);
         assert_eq!(whole(&sound, |node| node != NodeId(1)).err(), Some(Compared::Later));
         assert_eq!(whole(&known("rs:n=4,k=2", &[2]), |_| true).err(), Some(Compared::Later));
-        assert_eq!(whole(&known("clay:n=6,k=4,d=5", &[]), |_| true).err(), Some(Compared::Never));
         let (mut plain, mut unknown) = (sound.clone(), sound);
         plain.record.encoded = false;
         unknown.record.blocks[0].as_mut().unwrap().digest = Some(DIGEST_UNKNOWN);

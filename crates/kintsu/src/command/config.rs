@@ -91,10 +91,13 @@ fn options(command: &str, file: Option<&Path>, json: bool) -> anyhow::Result<Exi
         file.check(&all, Some(command))?;
         all = file.applied(all);
     }
-    all = all.mut_subcommand(command, |sub| sub.mut_args(|arg| arg.required(false)));
-    let found = all.clone().try_get_matches_from(["kintsu", command])?;
-    let own = found.subcommand_matches(command).context("expected the options of a command, got none")?;
-    let sub = all.find_subcommand(command).into_iter().flat_map(clap::Command::get_arguments);
+    all = config_file::lenient(all, command);
+    let line = ["kintsu"].into_iter().chain(config_file::words_of(command));
+    let found = all.clone().try_get_matches_from(line)?;
+    let own = config_file::words_of(command)
+        .try_fold(&found, |at, word| at.subcommand_matches(word))
+        .context("expected the options of a command, got none")?;
+    let sub = config_file::levels(&all, command).into_iter().flat_map(clap::Command::get_arguments);
     let common = all.get_arguments().filter(|arg| arg.is_global_set());
     let mut rows = Vec::new();
     for arg in sub.chain(common) {

@@ -5,12 +5,16 @@
 //! where the code allows it: the sum of an expression of the block over a base, and of multiples of what each further
 //! block adds to the base, which is zero if all are right. So one wrong block always shows, and several do unless
 //! their errors cancel in every byte.
+//!
+//! Codes with sub-blocks are encoded once more instead ([`compare_encoded`]).
 
 use std::collections::BTreeMap;
 
 use kintsu_algebra::{Matrix, add_scaled, pow};
 use kintsu_dag::{BlockIndex, NodeId, Placed, Sink, chain};
 
+use super::Binding;
+use super::write::parities_at_home;
 use crate::program::proved;
 use crate::repair::{Order, Rebuild};
 use crate::{Plan, PlanError, StripeView, Topology};
@@ -24,7 +28,7 @@ const TRIES: usize = 64;
 /// to compare with. The topology orders the path by racks.
 ///
 /// # Errors
-/// `Invalid` for a block that is not of the stripe, and for codes with sub-blocks; `Placement` for one without a home.
+/// `Invalid` for a block that is not of the stripe, and for codes with sub-blocks ([`compare_encoded`]); `Placement` for one without a home.
 pub fn compare(
     view: &StripeView,
     topology: &Topology,
@@ -61,6 +65,17 @@ pub fn compare(
     let persist_at: BTreeMap<_, (NodeId, Sink)> = targets.iter().map(|t| (*t, (home, sink))).collect();
     let placed = Placed { graph, load_at, compute_at: BTreeMap::new(), persist_at };
     proved(view, vec![placed], &[block]).map(Some)
+}
+
+/// A plan that computes all parity blocks from all data blocks, as an encoding where the data is, each to be compared at its home with
+/// what is stored there. It is for codes with sub-blocks, where one sum over all blocks would cost up to w times the arithmetic of
+/// encoding. Whichever blocks are wrong, a parity block differs, unless together they are what the code makes of other data. One node
+/// fetches the other data blocks and sends the parity blocks.
+///
+/// # Errors
+/// `Placement` when a stored block has no home; `Graph` when the code's graph fails its proof.
+pub fn compare_encoded(view: &StripeView, topology: &Topology) -> Result<Plan, PlanError> {
+    parities_at_home(view, topology, Binding::Bound, Sink::Compare)
 }
 
 /// Coefficients of the others that give the block, as few of them zero as a few tries find.

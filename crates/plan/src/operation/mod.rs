@@ -8,7 +8,7 @@ mod probe;
 mod read;
 mod write;
 
-pub use compare::compare;
+pub use compare::{compare, compare_encoded};
 pub use copy::{copy, settle};
 pub use duplicate::{Duplicate, duplicate};
 pub use probe::{PROBE, probe};

@@ -20,7 +20,7 @@ pub fn encode_online(view: &StripeView) -> Result<Plan, PlanError> {
     let compute_at = graph.joins().keys().map(|vertex| (*vertex, NodeId::CLIENT)).collect();
     let stored: Vec<_> = stored(view, 0..view.code.n());
     let load_at = loads(view, |_| Ok(NodeId::CLIENT))?;
-    let placed = Placed { load_at, compute_at, persist_at: persists(view, &stored)?, graph };
+    let placed = Placed { load_at, compute_at, persist_at: persists(view, &stored, Sink::Block)?, graph };
     proved(view, vec![placed], &parities(view))
 }
 
@@ -55,6 +55,16 @@ pub enum Binding {
 /// # Errors
 /// `Placement` when a stored block has no home; `Graph` when the code's graph fails its proof.
 pub fn encode_offline(view: &StripeView, topology: &Topology, binding: Binding) -> Result<Plan, PlanError> {
+    parities_at_home(view, topology, binding, Sink::Block)
+}
+
+/// The plan of [`encode_offline`]; `sink` says what becomes of each parity block at its home.
+pub(super) fn parities_at_home(
+    view: &StripeView,
+    topology: &Topology,
+    binding: Binding,
+    sink: Sink,
+) -> Result<Plan, PlanError> {
     let data = stored(view, 0..view.code.k());
     let parity = parities(view);
     let moved = data.iter().chain(&parity).map(|block| view.home(*block)).collect::<Result<Vec<_>, _>>()?;
@@ -78,7 +88,7 @@ pub fn encode_offline(view: &StripeView, topology: &Topology, binding: Binding) 
     let placed = Placed {
         load_at: loads(view, |block| view.home(block))?,
         compute_at,
-        persist_at: persists(view, &parity)?,
+        persist_at: persists(view, &parity, sink)?,
         graph,
     };
     proved(view, vec![placed], &parity)
@@ -129,11 +139,15 @@ fn loads(
     Ok(loads)
 }
 
-fn persists(view: &StripeView, blocks: &[BlockIndex]) -> Result<BTreeMap<Vertex, (NodeId, Sink)>, PlanError> {
+fn persists(
+    view: &StripeView,
+    blocks: &[BlockIndex],
+    sink: Sink,
+) -> Result<BTreeMap<Vertex, (NodeId, Sink)>, PlanError> {
     let mut persists = BTreeMap::new();
     for &block in blocks {
         let home = view.home(block)?;
-        persists.extend(view.symbols(block).map(|symbol| (symbol, (home, Sink::Block))));
+        persists.extend(view.symbols(block).map(|symbol| (symbol, (home, sink))));
     }
     Ok(persists)
 }

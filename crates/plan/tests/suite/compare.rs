@@ -5,7 +5,7 @@
 use crate::support;
 
 use kintsu_dag::{BlockIndex, Sink, Vertex};
-use kintsu_plan::{Account, Layout, LayoutKind, PlanError, StripeView, compare};
+use kintsu_plan::{Account, Layout, LayoutKind, PlanError, StripeView, compare, compare_encoded};
 use support::{stripe, topology};
 
 const BLOCK: u64 = 1 << 20;
@@ -95,6 +95,27 @@ fn each_link_carries_one_block_and_racks_are_entered_once() {
     assert_eq!((account.blocks_read, account.bytes_moved, account.max_link_bytes), (7, 7 * BLOCK, BLOCK));
     let across = account.bytes_across_racks / BLOCK;
     assert_eq!(across, 2, "three racks, each entered once");
+}
+
+#[test]
+fn a_code_with_sub_blocks_is_encoded_once_more_and_every_parity_is_compared_at_home() {
+    for (code, data_bytes) in [
+        ("clay:n=6,k=4,d=5", 4 * BLOCK),
+        ("hitchhiker-xor:n=9,k=6", 6 * BLOCK),
+        ("clay:n=6,k=4,d=5", 1 << 17),
+    ] {
+        let (view, topology) = (view(code, data_bytes, &[]), topology(3, 24));
+        let plan = compare_encoded(&view, &topology).unwrap();
+        let placed = &plan.lanes[0].placed;
+        let (k, n, w) = (view.code.k(), view.code.n(), view.code.w());
+        let symbols = |block: usize| (block * w..(block + 1) * w).map(|symbol| Vertex(symbol as u32));
+        let stored = |block: &usize| view.block_len(BlockIndex(*block as u8)) > 0;
+        let data: Vec<Vertex> = (0..k).filter(stored).flat_map(symbols).collect();
+        assert_eq!(placed.graph.leaves(), data, "{code}");
+        let at = |block: usize| (view.homes[block].unwrap(), Sink::Compare);
+        let sinks = (k..n).flat_map(|block| symbols(block).map(move |symbol| (symbol, at(block)))).collect();
+        assert_eq!(placed.persist_at, sinks, "{code}");
+    }
 }
 
 #[test]
