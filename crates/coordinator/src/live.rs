@@ -71,7 +71,7 @@ impl Live {
     }
 
     /// The same in another code of k = 2, with cells of so many bytes.
-    pub async fn put_as(&self, name: &str, code: &str, cell_bytes: u64) -> (StripeId, StripeRecord) {
+    pub async fn put_as(&self, name: &str, code: &str, cell_bytes: u32) -> (StripeId, StripeRecord) {
         let mut options = PutOptions::new(code);
         (options.block_bytes, options.cell_bytes) = (Some(64 << 10), Some(cell_bytes));
         let source = Arc::new(bytes::Bytes::from(content(name)));

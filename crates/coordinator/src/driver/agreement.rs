@@ -248,7 +248,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_wrong_sub_block_is_found_whichever_block_has_it_and_whole_stripes_are_not_suspected() {
-        const CELL: u64 = 16 << 10;
+        const CELL: u32 = 16 << 10;
         for code in ["clay:n=4,k=2,d=3", "hitchhiker-xor:n=4,k=2", "less:n=4,k=2,alpha=2"] {
             let live = Live::start(4).await;
             live.put_as("good", code, CELL).await;
