@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Uses `kintsu s3` as its users do, over a cluster of six nodes on this machine: rclone syncs and checks a tree, s3cmd puts and gets,
-# restic backs up, checks and restores while nodes are killed, boto3 and pyarrow read and write in Python, Hadoop's S3A moves folders. What a
+# Uses `kintsu s3` as its users do, over a cluster of six nodes on this machine: rclone syncs a tree while a node is killed, and checks it after that came
+# back; s3cmd puts and gets; restic backs up while a node is killed, and restores with another one dead; boto3 and pyarrow read and write in Python; Hadoop's S3A moves folders. What a
 # tool reads back is compared. Needs rclone, s3cmd and restic (Debian has them), boto3 and pyarrow in S3_PYTHON (python3), and Java and Maven, which fetches
 # S3A once (700 MB). One that is missing is skipped, and then this fails at its end, unless KINTSU_SKIP=allow.
 #
@@ -31,6 +31,7 @@ until grep -q listen "$folder/ready"; do sleep 0.1; done
 KINTSU_COORDINATOR=$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/ready" | head -1)
 export KINTSU_COORDINATOR
 agent() {
+    : > "$folder/ready$1"
     "$program" agent --json --id "$1" --rack "$1" --dir "$folder/node$1" > "$folder/ready$1" &
     agents[$1]=$!
     pids+=($!)
@@ -44,6 +45,31 @@ printf '[[key]]\naccess = "%s"\nsecret = "%s"\ncreate = true\n' "$AWS_ACCESS_KEY
 pids+=($!)
 until grep -q listen "$folder/s3"; do sleep 0.1; done
 address=$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/s3" | head -1)
+# Kibibytes in the folders that match a pattern, 0 if none does.
+kib() { { du --apparent-size -sck $1 2> /dev/null || true; } | tail -1 | cut -f1; }
+# kill_during NODE FOLDERS COMMAND...: kills a node when the folders have grown by 1 MiB while the command runs (what
+# was deleted before it began may still make them smaller). The command stands still for that moment, so it surely
+# runs; if it has ended by then, this fails.
+kill_during() {
+    local node=$1 folders=$2 least now running
+    shift 2
+    least=$(kib "$folders")
+    "$@" &
+    running=$!
+    pids+=("$running")
+    until now=$(kib "$folders"); [ "$now" -ge $((least + 1024)) ]; do
+        if [ "$now" -lt "$least" ]; then least=$now; fi
+        if ! kill -0 "$running" 2> /dev/null; then echo "$1 ended before a node was killed" >&2; exit 1; fi
+        sleep 0.02
+    done
+    kill -STOP "$running" 2> /dev/null || true
+    until grep -q '^State:.T' "/proc/$running/status" 2> /dev/null; do
+        if ! grep -q '^State:.[RSD]' "/proc/$running/status" 2> /dev/null; then echo "$1 ended before a node was killed" >&2; exit 1; fi
+    done
+    kill -KILL "${agents[$node]}"
+    kill -CONT "$running"
+    wait "$running"
+}
 seconds() { local begun=$EPOCHREALTIME; "$@"; awk -v a="$begun" -v b="$EPOCHREALTIME" 'BEGIN { printf "  %.1f s\n", b - a }'; }
 
 mkdir -p "$folder/tree"
@@ -55,11 +81,13 @@ head -c 40000000 /dev/urandom > "$folder/tree/large"
 : > "$folder/tree/0/empty"
 
 if command -v rclone > /dev/null; then
-    echo "rclone: sync and check $files files and one of 40 MB"
+    echo "rclone: sync $files files and one of 40 MB, while a node is killed; check them after it came back"
     remote=":s3,provider=Other,env_auth=true,endpoint='http://$address':tools-rclone"
     export RCLONE_CONFIG=/dev/null
     rclone mkdir "$remote"
-    seconds rclone sync --transfers 8 --checkers 16 "$folder/tree" "$remote"
+    # At full speed it may end before a node is dead; restic too.
+    seconds kill_during 3 "$folder/node?" rclone sync --bwlimit 20M --transfers 8 --checkers 16 "$folder/tree" "$remote"
+    agent 3
     seconds rclone check --download "$folder/tree" "$remote"
 else
     skip rclone
@@ -79,15 +107,13 @@ else
 fi
 
 if command -v restic > /dev/null; then
-    echo "restic: backup, check, restore; a node is killed meanwhile, and another one after it came back"
+    echo "restic: backup while a node is killed, check after it came back, restore with another one dead"
     export RESTIC_PASSWORD=x RESTIC_REPOSITORY=s3:http://$address/tools-restic RESTIC_CACHE_DIR=$folder/cache
     restic init --quiet
-    (sleep 1; kill -KILL "${agents[2]}") &
-    seconds restic backup --quiet "$folder/tree"
-    wait $!
+    seconds kill_during 2 "$folder/node?" restic backup --quiet --limit-upload 20000 "$folder/tree"
     agent 2
-    kill -KILL "${agents[4]}"
     seconds restic check --quiet --read-data
+    kill -KILL "${agents[4]}"
     seconds restic restore --quiet latest --target "$folder/restored"
     diff -r "$folder/tree" "$folder/restored$folder/tree"
 else
