@@ -22,6 +22,7 @@ use crate::bucket::{Bucket, POLICY};
 use crate::condition::Circumstances;
 use crate::entry::{self, Entry};
 use crate::error::{Asked, because, invalid};
+use crate::form::FormTags;
 use crate::gateway::{self, Gateway};
 use crate::keys::{Key, Keys, Right};
 use crate::policy::{Effect, Policy};
@@ -427,6 +428,9 @@ impl S3Access for AccessCheck {
     }
 
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
+        if let Some(FormTags(tags)) = request.extensions.remove() {
+            request.input.tagging = Some(tags);
+        }
         let (bucket, caller) = (gateway::bucket(&request.extensions)?, gateway::caller(&request.extensions)?);
         let checked = match said_by_form(&request.headers, &request.input) {
             Ok(headers) => {

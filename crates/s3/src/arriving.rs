@@ -123,13 +123,14 @@ fn is_signed(head: &Parts) -> bool {
     one || query(head).iter().any(|(name, _)| name == "X-Amz-Signature" || name == "Signature")
 }
 
-/// The body for the library, and the memory that it takes. A form, and a document that nobody has signed, is read here.
+/// The body for the library, and the memory that it takes. A form, and a document that nobody has signed, is read here; the tags of a form go into
+/// the extensions of its head.
 ///
 /// # Errors
-/// `AuthorizationHeaderMalformed`; `EntityTooLarge`; `KeyTooLongError`; `RequestTimeout`, `IncompleteBody`; `SlowDown` if there is no memory for a while.
+/// `AuthorizationHeaderMalformed`; `EntityTooLarge`; `KeyTooLongError`; `MalformedXML`, `InvalidTag`; `RequestTimeout`, `IncompleteBody`; `SlowDown` if there is no memory for a while.
 pub(crate) async fn received(
     gateway: &Gateway,
-    head: &Parts,
+    head: &mut Parts,
     body: Coming,
 ) -> S3Result<(Body, Option<Held>)> {
     check_service(&head.headers)?;
@@ -150,6 +151,9 @@ pub(crate) async fn received(
     let bytes = whole(body, len).await?;
     let body = match kind {
         Kind::Form => {
+            if let Some(tags) = form::tagging(&head.headers, &bytes)? {
+                head.extensions.insert(tags);
+            }
             Body::from(Box::pin(Pieces::of(form::named(&head.headers, bytes)?, None)) as DynByteStream)
         }
         _ => Body::from(bytes),

@@ -99,6 +99,11 @@ impl Asked {
         let _ = REQUEST.try_with(|asked| asked.operation.set(operation.to_owned()));
     }
 
+    /// Whether the request that is carried out asks for this.
+    pub(crate) fn asks_for(operation: &str) -> bool {
+        REQUEST.try_with(|asked| asked.operation.get().is_some_and(|asks| asks == operation)).unwrap_or(false)
+    }
+
     /// The request that is carried out is one of this user, or of somebody without a key.
     pub(crate) fn is_of(user: Option<&str>) {
         let _ = REQUEST.try_with(|asked| asked.user.set(user.map(str::to_owned)));

@@ -1,27 +1,34 @@
 //! Forms that browsers post: `${filename}` in the key of the object stands for the name of the file (AWS, Browser-Based Uploads Using POST). The
-//! library takes the key as it stands, so the name is put there before.
+//! library takes the key as it stands, so the name is put there before. It does not read the field `tagging` either, which is read here and
+//! travels beside the form: the form's policy speaks of the field by its own name, so it cannot be renamed.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use memchr::memmem::find;
-use s3s::S3Result;
+use s3s::dto::Tagging;
+use s3s::xml::{Deserialize, Deserializer};
+use s3s::{S3ErrorCode, S3Result};
 
-use crate::names;
+use crate::error::because;
+use crate::{names, tags};
 
 const VARIABLE: &str = "${filename}";
+
+/// The tags in the field `tagging` of a form, as `tags::form` writes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FormTags(pub String);
 
 /// A form with the name of its file in its key.
 ///
 /// # Errors
 /// `KeyTooLongError`, before anything is made of it: a short form could ask for a very long key.
 pub(crate) fn named(headers: &HeaderMap, form: Bytes) -> S3Result<Bytes> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| str::from_utf8(kind.as_bytes()).ok());
-    let kind = kind.unwrap_or_default();
-    let Some((_, boundary)) = kind.split_once("boundary=") else { return Ok(form) };
-    let boundary = boundary.split(';').next().unwrap_or_default().trim().trim_matches('"');
-    let Some((at, key, file)) = key_and_file(boundary, &form) else { return Ok(form) };
+    let Some(Fields { key: Some(at), file: Some(file), .. }) = fields(headers, &form) else {
+        return Ok(form);
+    };
+    let Ok(key) = str::from_utf8(&form[at.clone()]) else { return Ok(form) };
     let uses = key.matches(VARIABLE).count();
     if uses == 0 {
         return Ok(form);
@@ -34,29 +41,60 @@ pub(crate) fn named(headers: &HeaderMap, form: Bytes) -> S3Result<Bytes> {
     Ok([&form[..at.start], key.as_bytes(), &form[at.end..]].concat().into())
 }
 
-/// The key of a form, where it stands, and the name of its file without the folders that some browsers tell. Of several keys it is the last one, as for
-/// the library. What stands behind the file is none; `None` if there is no key or no name.
-fn key_and_file<'f>(boundary: &str, form: &'f [u8]) -> Option<(Range<usize>, &'f str, &'f str)> {
-    let delimiter = format!("\r\n--{boundary}");
+/// The tags that a form asks for in its field `tagging`, in the XML of `PutObjectTagging`.
+///
+/// # Errors
+/// `MalformedXML`; `InvalidTag`.
+pub(crate) fn tagging(headers: &HeaderMap, form: &[u8]) -> S3Result<Option<FormTags>> {
+    let Some(at) = fields(headers, form).and_then(|fields| fields.tagging) else { return Ok(None) };
+    let mut xml = Deserializer::new(&form[at]);
+    let read = Tagging::deserialize(&mut xml).and_then(|read| xml.expect_eof().map(|()| read));
+    let read = read.map_err(|error| {
+        because(S3ErrorCode::MalformedXML, format!("tagging: expected a document Tagging: {error}"))
+    })?;
+    tags::from_set(read.tag_set, tags::OF_OBJECT).map(|tags| Some(FormTags(tags)))
+}
+
+/// Fields of a form that stand before its file: where their values are. Of several with a name it is the last one, as for the library.
+#[derive(Default)]
+struct Fields<'f> {
+    key: Option<Range<usize>>,
+    tagging: Option<Range<usize>>,
+    /// The name of the file, without the folders that some browsers tell.
+    file: Option<&'f str>,
+}
+
+/// The fields of a form; `None` if it has no file. What stands behind the file is none.
+fn fields<'f>(headers: &HeaderMap, form: &'f [u8]) -> Option<Fields<'f>> {
+    let delimiter = format!("\r\n--{}", boundary(headers)?);
     // The first one stands at the beginning of the form, or behind a preamble.
     let first = &delimiter[2..];
     let mut at = find(form, first.as_bytes())? + first.len();
-    let mut key = None;
+    let mut fields = Fields::default();
     loop {
         let body = at + find(&form[at..], b"\r\n\r\n")? + 4;
         let head = str::from_utf8(&form[at..body]).ok()?;
         let name = parameter(head, "name")?;
         if name.eq_ignore_ascii_case("file") {
-            let file = parameter(head, "filename")?.rsplit(['/', '\\']).next()?;
-            let key: Range<usize> = key?;
-            return Some((key.clone(), str::from_utf8(&form[key]).ok()?, file));
+            let file = parameter(head, "filename");
+            fields.file = file.and_then(|file| file.rsplit(['/', '\\']).next());
+            return Some(fields);
         }
         let end = body + find(&form[body..], delimiter.as_bytes())?;
         if name.eq_ignore_ascii_case("key") {
-            key = Some(body..end);
+            fields.key = Some(body..end);
+        } else if name.eq_ignore_ascii_case("tagging") {
+            fields.tagging = Some(body..end);
         }
         at = end + delimiter.len();
     }
+}
+
+/// What stands between the parts of a form.
+fn boundary(headers: &HeaderMap) -> Option<&str> {
+    let kind = str::from_utf8(headers.get(header::CONTENT_TYPE)?.as_bytes()).ok()?;
+    let (_, boundary) = kind.split_once("boundary=")?;
+    Some(boundary.split(';').next()?.trim().trim_matches('"'))
 }
 
 /// A parameter in quotes of the header `Content-Disposition`.
@@ -136,5 +174,26 @@ mod tests {
         for end in 0..form.find("\r\n\r\n${filename} name").unwrap() + 4 {
             assert_eq!(after(&form[..end], "multipart/form-data; boundary=x"), form[..end], "{end}");
         }
+    }
+
+    #[test]
+    fn tags_are_read_from_their_field() {
+        let mut headers = HeaderMap::new();
+        headers
+            .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("multipart/form-data; boundary=x"));
+        let asked = |name: &str, value: &str| {
+            let field = format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+            let read = tagging(&headers, (field + &posted("k", "a.txt")).as_bytes());
+            read.map(|tags| tags.map(|FormTags(text)| text)).map_err(|error| error.code().as_str().to_owned())
+        };
+        let tag = "<Tag><Key>a b</Key><Value>1&amp;2</Value></Tag>";
+        let document = |tags: &str| format!("<Tagging><TagSet>{tags}</TagSet></Tagging>");
+        assert_eq!(asked("Tagging", &document(tag)), Ok(Some("a%20b=1%262".to_owned())));
+        assert_eq!(asked("tagging", &document("")), Ok(Some(String::new())));
+        assert_eq!(asked("acl", &document(tag)), Ok(None));
+        for wrong in ["", "a=b", "<Tagging>", "<Other/>", &(document(tag) + "<Tagging/>")] {
+            assert_eq!(asked("tagging", wrong), Err("MalformedXML".to_owned()), "{wrong}");
+        }
+        assert_eq!(asked("tagging", &document(&tag.repeat(2))), Err("InvalidTag".to_owned()));
     }
 }

@@ -12,6 +12,7 @@ use http::header::{ETAG, LAST_MODIFIED};
 use http::{HeaderMap, HeaderValue};
 use kintsu_client::{ClientError, Found, GetOptions};
 use kintsu_wire::message::ObjectInfo;
+use memchr::memmem::find;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::mpsc;
@@ -417,6 +418,16 @@ impl Gateway {
             ..GetObjectAttributesOutput::default()
         }))
     }
+}
+
+/// The answer to `GetObjectAttributes` with its entity tag without quotes, as AWS writes it; the library writes them there as in all other documents.
+/// `None` if it has no tag.
+pub(crate) fn unquoted(document: &[u8]) -> Option<Bytes> {
+    const BEGIN: &[u8] = b"<ETag>\"";
+    const END: &[u8] = b"\"</ETag>";
+    let from = find(document, BEGIN)? + BEGIN.len();
+    let to = from + find(&document[from..], END)?;
+    Some([&document[..from - 1], &document[from..to], &document[to + 1..]].concat().into())
 }
 
 fn page_of_parts(entry: Entry<'_>, parts: &[u64], after: i32, most: i32) -> GetObjectAttributesParts {

@@ -35,7 +35,7 @@ use crate::memory::Line;
 use crate::metrics::{Counted, Numbers};
 use crate::patience::{BUSY_RATE, LEAST_RATE, Sent, Taken, Terms};
 use crate::places::{Place, Places};
-use crate::{Keys, S3GatewayError, signed, skew};
+use crate::{Keys, S3GatewayError, get, signed, skew};
 
 /// Most bytes that a connection buffers of what it reads, and of what it writes. The head of a request (its first line and
 /// headers) must fit. Bodies pass in pieces of at most this size, so it is more than heads need.
@@ -376,7 +376,7 @@ async fn carry_out(
     let body = Counted::received(body, gateway.counts.clone());
     let body = Sent::new(body, limits.terms(), line, late.clone());
     // Without a turn: whoever sends a form may be a stranger who takes its time.
-    let (body, _memory) = arriving::received(gateway, &head, body).await?;
+    let (body, _memory) = arriving::received(gateway, &mut head, body).await?;
     let turn = timeout(limits.patience, served.turns.clone().acquire_owned()).await;
     let Ok(Ok(_turn)) = turn else {
         gateway.counts.without_turn.fetch_add(1, Relaxed);
@@ -393,6 +393,11 @@ async fn carry_out(
         let why =
             format!("fewer than {LEAST_RATE} bytes a second, or {BUSY_RATE} where others wait for memory");
         return Err(arriving::too_slow(&why).into());
+    }
+    if Asked::asks_for("GetObjectAttributes")
+        && let Some(unquoted) = answer.body().bytes().and_then(|document| get::unquoted(&document))
+    {
+        *answer.body_mut() = Body::from(unquoted);
     }
     if let Some(crossing) = crossing {
         gateway.allow_crossing(&crossing, &mut answer).await;

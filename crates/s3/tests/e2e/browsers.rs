@@ -79,3 +79,30 @@ async fn a_form_stores_what_its_caller_may_write() {
     let fields = [a[0], ("x-ignore-a", &field), ("x-ignore-b", &field)];
     send(&fields, "short").await.is_error(400, "MalformedPOSTRequest");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_gives_tags_that_the_policy_sees() {
+    let site = Site::start().await;
+    site.put("/forms", b"").await.ok();
+    site.call_as(ALICE, "PUT", "/forms?acl", &[("x-amz-acl", "public-read-write")], b"").await.ok();
+    let kind = [("content-type", "multipart/form-data; boundary=x")];
+    let send = async |tagging: &str| {
+        let fields = [("key", "k"), ("tagging", tagging)];
+        site.call_as(Who::Nobody, "POST", "/forms", &kind, form(&fields, "text").as_bytes()).await
+    };
+    let tagging = |value: &str| {
+        format!("<Tagging><TagSet><Tag><Key>class</Key><Value>{value}</Value></Tag></TagSet></Tagging>")
+    };
+    send("class=open").await.is_error(400, "MalformedXML");
+    site.get("/forms/k").await.is_error(404, "NoSuchKey");
+    // Writing is for everybody, giving tags is not.
+    send(&tagging("open")).await.is_error(403, "AccessDenied");
+    site.get("/forms/k").await.is_error(404, "NoSuchKey");
+    let policy = br#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":["s3:PutObject","s3:PutObjectTagging"],
+        "Resource":"arn:aws:s3:::forms/*","Condition":{"StringEquals":{"s3:RequestObjectTag/class":"open"}}}]}"#;
+    site.put("/forms?policy", policy).await.ok();
+    send(&tagging("closed")).await.is_error(403, "AccessDenied");
+    assert_eq!(send(&tagging("open")).await.status, 204);
+    let tags = site.get("/forms/k?tagging").await.ok();
+    assert_eq!((tags.elements("Key"), tags.elements("Value")), (vec!["class".into()], vec!["open".into()]));
+}

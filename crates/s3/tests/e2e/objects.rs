@@ -413,3 +413,20 @@ async fn small_objects_that_come_together_share_stripes_and_go_one_by_one() {
     }
     assert_eq!(site.client.status().await.unwrap().stripes, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attributes_tell_the_entity_tag_without_quotes() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let put = site.put("/bucket/k", b"text").await.ok();
+    let quoted = put.header("etag").unwrap();
+    let ask = async |names: &str| {
+        let asked = [("x-amz-object-attributes", names)];
+        site.call_as(ALICE, "GET", "/bucket/k?attributes", &asked, b"").await.ok()
+    };
+    let told = ask("ETag,ObjectSize").await;
+    assert_eq!(told.elements("ETag"), [quoted.trim_matches('"')]);
+    assert_eq!((quoted.len(), told.elements("ObjectSize")), (34, vec!["4".to_owned()]));
+    assert!(ask("ObjectSize").await.elements("ETag").is_empty());
+    assert_eq!(site.get("/bucket?list-type=2").await.ok().elements("ETag").len(), 1);
+}
