@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::error::{ExperimentError, Result};
 use crate::figures::client_work::command;
 use crate::figures::meter::{Carried, Meter};
-use crate::figures::recovery::{Damage, calm, measured, of_job};
+use crate::figures::recovery::{Damage, calm, chosen, measured, of_job};
 use crate::figures::single::slice_bytes;
 use crate::figures::site::{Site, Wanted};
 use crate::figures::{Case, Sample};
@@ -69,6 +69,8 @@ pub struct Recovery {
     pub nodes: usize,
     /// Stripes of the object.
     pub stripes: u64,
+    /// Who gets the blocks. Where the number is given, the first is the node that lost them; it is empty now.
+    pub requestors: Requestors,
     /// Whether the coordinator is told the rates of the links. Otherwise it measures them, as it does by itself.
     pub told: bool,
     /// The coordinator's phases; `None`: as long as they are by default.
@@ -198,6 +200,8 @@ impl Recovery {
         }
         let victims = fullest(site, object, self.stripes, self.nodes).await?;
         let damage = Damage::of(site, object, self.stripes, &victims).await?;
+        let first = victims.first().copied().unwrap_or(NodeId(0));
+        let requestors = chosen(site, first, &self.requestors).await?;
         let slow = match self.straggler {
             Some(_) => Some(straggler(site, case, &victims).await?),
             None => None,
@@ -222,13 +226,13 @@ impl Recovery {
             self.heal(site, &victims).await?;
             return Ok(Sample { users: Some(played), ..sample });
         };
-        let report = self.repair(site, case, method, object, &victims).await?;
+        let report = self.repair(site, case, method, object, (&victims, &requestors)).await?;
         let (mut sample, carried) = meter.stop_with_links(site, report.seconds).await?;
         if let Some(users) = users {
             sample.users = Some(users.end().await?);
             if !self.repairs_values() {
                 let left = left(site.lab.spec().await.rates(), &carried, &report.nodes);
-                sample.idle_seconds = damage.least_seconds(&damage.topology(&Requestors::Any, left));
+                sample.idle_seconds = damage.least_seconds(&damage.topology(&requestors, left));
             }
         }
         self.heal(site, &victims).await?;
@@ -260,7 +264,7 @@ impl Recovery {
         case: &Case,
         method: Method,
         object: &str,
-        victims: &[NodeId],
+        (victims, requestors): (&[NodeId], &Requestors),
     ) -> Result<JobReport> {
         let target = match victims {
             [victim] if self.repairs_values() => RepairTarget::Node(*victim),
@@ -271,6 +275,7 @@ impl Recovery {
             slice_bytes: slice_bytes(case.slice),
             schedule: self.schedule,
             per_node: self.per_node,
+            requestors: requestors.clone(),
             ..Repair::new(target)
         };
         finish(site.client.repair_by(wanted).await?, |_, _| {}).await

@@ -32,6 +32,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kintsu_plan::{Method, Schedule};
+use kintsu_wire::message::Requestors;
 
 use crate::error::Result;
 use crate::figures::catalog::build::{LARGE_SLICE, case, mbps};
@@ -121,6 +122,7 @@ impl Racer {
             per_node: self.per_node,
             nodes: 1,
             stripes: if size.quick { 12 } else { 24 },
+            requestors: Requestors::Any,
             told: true,
             phase: Some(PHASE),
             load,

@@ -85,7 +85,10 @@ pub fn find(names: &[String]) -> Result<Vec<Entry>> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::declare::{Baseline, Point, Value};
+    use kintsu_plan::Schedule;
+    use kintsu_wire::message::Requestors;
+
+    use super::super::declare::{Baseline, Point, Value, Work};
     use super::*;
 
     fn points(value: &Value) -> Vec<Point> {
@@ -108,7 +111,9 @@ mod tests {
                 vec![a.clone(), b.clone()]
             }
             Value::CalmerTrace(a, b, alone) => vec![a.clone(), b.clone(), alone.clone()],
-            Value::Mean(values) => values.iter().flat_map(points).collect(),
+            Value::Mean(values) | Value::Least(values) | Value::Most(values) => {
+                values.iter().flat_map(points).collect()
+            }
             Value::Spread(_) | Value::OffSimulated(_) => Vec::new(),
         }
     }
@@ -158,6 +163,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn where_one_requestor_gets_all_blocks_few_repairs_at_once_are_tried_too() {
+        let mut swept = 0;
+        for entry in catalog() {
+            let Kind::Measured(make) = entry.kind else { continue };
+            for case in make(Size::default()).unwrap().scenes.into_iter().flat_map(|scene| scene.cases) {
+                let (Work::Recover(recover), Some(sweep)) = (&case.work, &case.sweep) else { continue };
+                // Whole blocks on a path need many repairs at once.
+                if recover.requestors == Requestors::Count(1) && recover.schedule != Schedule::PushRep {
+                    assert!(sweep.per_node.contains(&4), "{}: {}, {}", entry.name, case.series, case.x);
+                    swept += 1;
+                }
+            }
+        }
+        assert_eq!(swept, 2 + 2 * 4 + 2 * 3, "ecpipe-8e, ecpipe-10b and openec-11b");
     }
 
     #[test]

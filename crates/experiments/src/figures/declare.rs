@@ -270,6 +270,10 @@ pub enum Value {
     Worst(Point),
     /// The mean of the medians of some values of one unit.
     Mean(Vec<Value>),
+    /// The least of the medians of some values of one unit.
+    Least(Vec<Value>),
+    /// The greatest of the medians of some values of one unit.
+    Most(Vec<Value>),
 }
 
 /// A limit for a value.

@@ -37,10 +37,7 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
     } else {
         measured(site).await?;
     }
-    let requestors = match recover.requestors {
-        Requestors::Count(count) => Requestors::Nodes(some(site, victim, count as usize).await?),
-        ref others => others.clone(),
-    };
+    let requestors = chosen(site, victim, &recover.requestors).await?;
     let mut damage = Damage::of(site, object, recover.stripes, &[victim]).await?;
     for node in site.client.nodes().await?.nodes {
         // Of nodes that suit a block alike the emptiest gets it.
@@ -182,6 +179,17 @@ pub async fn measured(site: &Site) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Err(ExperimentError::invalid("rates", "those of all nodes measured within a minute", "some that are not"))
+}
+
+/// The requestors; where a number is given, as many nodes.
+///
+/// # Errors
+/// When the nodes are not known.
+pub async fn chosen(site: &Site, victim: NodeId, requestors: &Requestors) -> Result<Requestors> {
+    Ok(match requestors {
+        Requestors::Count(count) => Requestors::Nodes(some(site, victim, *count as usize).await?),
+        others => others.clone(),
+    })
 }
 
 /// `count` requestors: the node that lost its blocks, because only it is sure to have no block of the damaged

@@ -34,7 +34,17 @@ struct Played {
     kind: usize,
     /// By how many percent the simulator is above what was measured.
     off: f64,
-    at: String,
+    experiment: String,
+    x: String,
+    series: String,
+}
+
+impl Played {
+    /// What it may have in common with others.
+    fn traits(&self) -> [String; 3] {
+        let side = if self.off > 0.0 { "slow" } else { "fast" };
+        [self.series.clone(), format!("in {}", self.experiment), format!("simulated too {side}")]
+    }
 }
 
 impl Shown {
@@ -118,9 +128,10 @@ impl Shown {
                 let kind = usize::from(row.get(off).is_some_and(|off| off.ends_with(table::OF_NODE)));
                 if let (Some(off), Some(load)) = (percent(off), percent(load))
                     && load < MOST_LOAD
+                    && let [x, series, ..] = &row[..]
                 {
-                    let at = row.iter().take(2).map(String::as_str).collect::<Vec<_>>().join(", ");
-                    played.push(Played { kind, off, at: format!("{}, {at}", self.name) });
+                    let (x, series) = (x.clone(), series.clone());
+                    played.push(Played { kind, off, experiment: self.name.clone(), x, series });
                 }
             }
         }
@@ -187,17 +198,38 @@ fn simulator(all: &[&Shown]) -> Vec<(bool, String)> {
     let of = |(kind, (what, most)): (usize, (&str, f64))| {
         let points = || played.iter().filter(|point| point.kind == kind);
         let worst = points().max_by(|a, b| a.off.abs().total_cmp(&b.off.abs()))?;
-        let (count, far) = (points().count(), points().filter(|point| point.off.abs() > most).count());
-        let verdict = if far == 0 { table::HOLDS } else { table::MISSED };
-        let share = 100.0 * far as f64 / count as f64;
+        let far: Vec<&Played> = points().filter(|point| point.off.abs() > most).collect();
+        let verdict = if far.is_empty() { table::HOLDS } else { table::MISSED };
+        let (count, too_far) = (points().count(), far.len());
+        let share = 100.0 * too_far as f64 / count as f64;
         let line = format!(
-            "the simulator, {what}: {far} of {count} points ({share:.1}%) at which processors are less than {MOST_LOAD:.0}% busy are \
-             off by more than {most:.0}%, aim: none, {verdict}; the most is {:+.1}%: {}",
-            worst.off, worst.at
+            "the simulator, {what}: {too_far} of {count} points ({share:.1}%) at which processors are less than {MOST_LOAD:.0}% busy are \
+             off by more than {most:.0}%, aim: none, {verdict}; the most is {:+.1}%: {}, {}, {}{}",
+            worst.off,
+            worst.experiment,
+            worst.x,
+            worst.series,
+            in_common(&far)
         );
-        Some((far == 0, line))
+        Some((far.is_empty(), line))
     };
     PLAYED.into_iter().enumerate().filter_map(of).collect()
+}
+
+/// What most of several points have in common.
+fn in_common(points: &[&Played]) -> String {
+    let all = points.len();
+    let mut said = String::new();
+    for kind in 0..3 {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        points.iter().for_each(|point| *counts.entry(point.traits()[kind].clone()).or_default() += 1);
+        let most = counts.into_iter().find(|(_, count)| all > 1 && 2 * count > all);
+        said += &most.map_or(String::new(), |(of, count)| match count == all {
+            true => format!("; all {all} are {of}"),
+            false => format!("; {count} of the {all} are {of}"),
+        });
+    }
+    said
 }
 
 #[cfg(test)]
@@ -259,6 +291,35 @@ mod tests {
                 "all of one build: kintsu of an unknown build",
             ]
         );
+    }
+
+    #[test]
+    fn what_most_points_have_in_common_at_which_the_simulator_is_far_off_is_told() {
+        let said = |of: &[(&str, &str)]| {
+            let rows = of.iter().map(|(series, off)| format!("| 1 | {series} | {off} | 9% |\n"));
+            let text = format!(
+                "| x |  | simulated off | load |\n| --- | --- | --- | --- |\n{}",
+                rows.collect::<String>()
+            );
+            let lines =
+                lines(&[Shown::section("one", &text), Shown::section("two", &points(&[("1", "+9%", "9%")]))]);
+            lines[1].split_once(": one, 1, star").unwrap().1.to_owned()
+        };
+        assert_eq!(
+            said(&[
+                ("star", "+19.0%"),
+                ("tree", "-6.0%"),
+                ("star", "+8.0%"),
+                ("star", "-7.0%"),
+                ("star", "0.0%")
+            ]),
+            "; 3 of the 5 are star; 4 of the 5 are in one; 3 of the 5 are simulated too slow"
+        );
+        assert_eq!(
+            said(&[("star", "-19.0%"), ("tree", "-6.0%")]),
+            "; 2 of the 3 are in one; 2 of the 3 are simulated too fast"
+        );
+        assert_eq!(said(&[("star", "+19.0%")]), "; all 2 are simulated too slow");
     }
 
     #[test]

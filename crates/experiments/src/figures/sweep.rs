@@ -49,6 +49,14 @@ impl Sweep {
         Self { per_node: vec![16, 64], ..Self::default() }
     }
 
+    /// Also with 4 repairs a node: where one requestor gets all blocks its link is full with few repairs, and more only disturb
+    /// one another.
+    #[must_use]
+    pub fn for_one_requestor(mut self) -> Self {
+        self.per_node.insert(0, 4);
+        self
+    }
+
     /// With this schedule as an alternative.
     #[must_use]
     pub fn or_schedule(mut self, schedule: Schedule) -> Self {
@@ -438,6 +446,7 @@ mod tests {
             per_node: 64,
             nodes: 1,
             stripes: 4,
+            requestors: Requestors::Any,
             told: true,
             phase: None,
             load: None,

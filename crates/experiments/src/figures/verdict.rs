@@ -144,13 +144,18 @@ impl Report {
                 }))
             }
             Value::Mean(values) => {
-                let medians: Option<Vec<f64>> =
-                    values.iter().map(|value| Some(self.measured(value)?.median)).collect();
-                let medians = medians?;
+                let medians = self.each_median(values)?;
                 let spread = Spread::of(medians.iter().copied())?;
                 Some(Spread { median: medians.iter().sum::<f64>() / medians.len() as f64, ..spread })
             }
+            Value::Least(values) => Spread::of(self.each_median(values)?.into_iter().reduce(f64::min)),
+            Value::Most(values) => Spread::of(self.each_median(values)?.into_iter().reduce(f64::max)),
         }
+    }
+
+    /// The medians of some values; none if one of them has none.
+    fn each_median(&self, values: &[Value]) -> Option<Vec<f64>> {
+        values.iter().map(|value| Some(self.measured(value)?.median)).collect()
     }
 
     fn pairwise(&self, a: &Point, b: &Point, of: impl Fn(&Sample, &Sample) -> f64) -> Option<Spread> {
@@ -176,7 +181,9 @@ impl Value {
             Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
             Self::Gain(..) | Self::CalmerTail(..) | Self::Interference(..) => "%",
             Self::CalmerTrace(..) => "%",
-            Self::Mean(values) => values.first().map_or("x", Self::unit),
+            Self::Mean(values) | Self::Least(values) | Self::Most(values) => {
+                values.first().map_or("x", Self::unit)
+            }
             Self::CrossRackBlocks(_) => "blocks",
         }
     }
@@ -295,6 +302,18 @@ mod tests {
         assert_eq!(of(2.4, 0), "the busiest node's link carried what takes it 20% longer than the bound");
         assert_eq!(of(2.02, 3), "repairs were planned anew around nodes 3 times while they ran");
         assert_eq!(of(2.4, 3), [of(2.4, 0), of(2.0, 3)].join("; "));
+    }
+
+    #[test]
+    fn of_several_values_the_mean_the_least_and_the_most_are_those_of_their_medians() {
+        let at = |seconds: &[f64]| {
+            let report = report(vec![row("a", "1", &[1.0, 2.0, 9.0]), row("a", "2", seconds)]);
+            let both = || vec![Value::Worst(Point::new("a", "1")), Value::Worst(Point::new("a", "2"))];
+            let of = |value| median(&report, value);
+            [of(Value::Mean(both())), of(Value::Least(both())), of(Value::Most(both()))]
+        };
+        assert_eq!(at(&[3.0, 5.0, 4.0]), [Some(7.0), Some(5.0), Some(9.0)]);
+        assert_eq!(at(&[]), [None; 3]);
     }
 
     #[test]

@@ -3,20 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use kintsu_experiments::figures::Report;
 use tempfile::TempDir;
 
-use crate::cluster::{Running, wait};
+use crate::cluster::{Running, compared, skipped, wait};
 
 /// A folder for what runs labs. `None`, and said, where there can be none.
 fn home() -> Option<TempDir> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
+        skipped(&reason.to_string());
         return None;
     }
     Some(TempDir::new().unwrap())
@@ -61,10 +60,7 @@ fn smoke_ends_well_and_leaves_nothing() {
     // It is whole, so there is nothing to go on with: times would not come out the same.
     let again = kintsu(&home, &["lab", "run", "smoke", "--runs", "1", "--json", "--out", &out, "--resume"]);
     assert_eq!(serde_json::from_slice::<Vec<Report>>(&again.stdout).unwrap(), reports);
-    let _ = writeln!(
-        std::io::stderr(),
-        "COMPARED: bytes sent with those that the kernel counted on emulated links"
-    );
+    compared("bytes sent with those that the kernel counted on emulated links");
     let listed = kintsu(&home, &["lab", "list", "--json"]);
     assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), "[]");
     assert_eq!(interfaces(), before);
@@ -128,10 +124,7 @@ fn the_kernel_counts_what_the_analysis_of_updates_says() {
         assert!((1.0..1.03).contains(&ratio), "{ratio}: {row}");
     }
     assert_eq!(rows.len(), schemes.len());
-    let _ = writeln!(
-        std::io::stderr(),
-        "COMPARED: the analysis of updates with what the kernel counted between racks"
-    );
+    compared("the analysis of updates with what the kernel counted between racks");
 }
 
 #[test]

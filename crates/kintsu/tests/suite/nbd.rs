@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, kintsu, skipped, text, wait};
+use crate::cluster::{Cluster, compared, kintsu, skipped, text, wait};
 
 /// A server of a volume; killed when dropped.
 struct Server {
@@ -146,6 +146,7 @@ fn a_disk_outlives_nodes_and_servers() {
     assert!(!socket.exists());
     let server = Server::start(&cluster, &socket, &[]);
     server.io(&["read -P 0x44 60M 4M", "read -P 0x22 1000000 77777"]);
+    compared("a volume, while nodes and servers die, with what qemu-io wrote to it");
 }
 
 #[test]
@@ -224,6 +225,7 @@ fn images_travel_to_a_volume_and_back_and_holes_stay_holes() {
     let server = Server::start(&cluster, &socket, &["--read-only"]);
     assert_eq!(map(&server.uri), stored);
     run_tool(&["qemu-img", "compare", "-f", "raw", "-F", "raw", &server.uri, &source]);
+    compared("images that nbdcopy and qemu-img copied to a volume and back");
 }
 
 #[test]
@@ -244,6 +246,7 @@ fn fio_verifies_what_it_wrote_to_a_volume() {
     let job = &said["jobs"][0];
     assert_eq!(job["error"], 0, "{job}");
     assert!(job["read"]["total_ios"].as_u64().unwrap() > 50, "{job}");
+    compared("a volume with what fio wrote to it");
 }
 
 #[test]
@@ -304,6 +307,7 @@ fn a_file_system_is_made(size: &str, make: &[&str], check: &[&str]) {
     let out = cluster.run(&["volume", "read", "disk"]);
     std::fs::write(&image, out.stdout).unwrap();
     tool(check, &image);
+    compared(&format!("a file system of {} on a volume, while a node dies, by {}", make[0], check[0]));
 }
 
 #[test]

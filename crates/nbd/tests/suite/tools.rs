@@ -21,6 +21,11 @@ pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
+/// Says aloud what was compared with what other programs wrote.
+pub fn compared(what: &str) {
+    let _ = writeln!(std::io::stderr(), "COMPARED: {what}");
+}
+
 /// Whether all these tools are here; says aloud which one is not.
 pub fn have(tools: &[&str]) -> bool {
     let missing = tools.iter().find(|tool| {
@@ -110,6 +115,7 @@ async fn nbdcopy_brings_the_same_bytes_back() {
     assert!(std::fs::read(&source).unwrap() == std::fs::read(&back).unwrap());
     let used = |path: &Path| std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(path).unwrap());
     assert!(used(&dir.path().join("disk")) < 20 << 11, "the hole was filled");
+    compared("the NBD server's bytes with what nbdcopy sent");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,6 +164,7 @@ async fn qemu_reads_writes_and_compares() {
     let fixed = Served::with(Limits::default(), |device| device.read_only = true).await;
     let refused = output("qemu-io", ["-f", "raw", "-c", "write 0 4k", fixed.server.uri()]).await;
     assert!(!refused.status.success());
+    compared("the NBD server's bytes with what qemu-io wrote, by qemu-img");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,6 +186,7 @@ async fn fio_verifies_what_it_writes() {
     let job = &said["jobs"][0];
     assert_eq!(job["error"], 0);
     assert!(job["read"]["total_ios"].as_u64().unwrap() > 100, "{job}");
+    compared("the NBD server's bytes with what fio wrote");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -210,6 +218,7 @@ async fn file_systems_live_on_it() {
         assert!(server.shutdown(Duration::from_secs(60)).await);
         std::fs::remove_file(path("disk")).unwrap();
     }
+    compared("ext4 and XFS that went through the NBD server, by e2fsck and xfs_repair");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -249,4 +258,5 @@ async fn a_file_system_is_made_through_nbdfuse() {
     run("e2fsck", ["-fn", disk]).await;
     run("fusermount3", ["-u", mount.to_str().unwrap()]).await;
     assert!(soon(child.wait()).await.unwrap().success());
+    compared("ext4 that was made through the NBD server, by e2fsck");
 }

@@ -1,5 +1,6 @@
 //! Every view in Chromium, driven by playwright (`page/test/views.mjs`).
 
+use std::io::Write as _;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::process::Stdio;
@@ -76,6 +77,10 @@ async fn drive(shots: Option<&Path>) {
     };
     let ended = tokio::time::timeout(PATIENCE, played).await.expect("the browser ends");
     assert!(ended.success(), "the page in Chromium: see above");
+    let _ = writeln!(
+        std::io::stderr(),
+        "COMPARED: every view of the page, in Chromium, with what the cluster does"
+    );
     shown.client.change_setting(ChangeSetting::RepairMaxRate(None)).await.unwrap();
     shown.end().await;
 }

@@ -438,6 +438,7 @@ impl Hdfs {
     pub fn stock_sha(&self, path: &str) -> String {
         let out = self.client(&["fs", "-cat", path]);
         assert!(out.status.success(), "{path}: {}", text(&out));
+        self.compared("as its own clients read them");
         sha256(&out.stdout)
     }
 
@@ -446,7 +447,19 @@ impl Hdfs {
         let to = self.dir.path().join("got");
         let out = self.kintsu(&["get", path, to.to_str().unwrap()]);
         assert!(out.status.success(), "{}", text(&out));
+        self.compared("as kintsu hdfs get delivers them");
         sha256(&std::fs::read(&to).unwrap())
+    }
+
+    /// Says aloud what is compared with the bytes that a file was written with, and which release the NameNode is of.
+    fn compared(&self, files: &str) {
+        if let Ok(namespace) = self.asks.block_on(self.calls.namespace()) {
+            let release = namespace.release;
+            let _ = writeln!(
+                std::io::stderr(),
+                "COMPARED: files of a real HDFS {release}, {files}, with what was written"
+            );
+        }
     }
 }
 

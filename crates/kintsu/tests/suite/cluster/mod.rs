@@ -336,6 +336,11 @@ pub fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
+/// Reports what was compared with whose results, where that was done.
+pub fn compared(what: &str) {
+    let _ = writeln!(std::io::stderr(), "COMPARED: {what}");
+}
+
 /// Reports what is not tested here, directly to standard error: the harness hides the output of passing tests.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
