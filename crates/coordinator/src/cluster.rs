@@ -74,6 +74,8 @@ pub struct Cluster {
     pub doubts: Semaphore,
     /// Allows one measurement of the links at a time.
     pub measuring: Semaphore,
+    /// Allows one phase to be planned at a time: each counts what the one before has chosen.
+    pub planning_phase: Semaphore,
     /// Allows only one wipe at a time to compute what it would cost.
     pub judging: Semaphore,
     /// How often repairs waited for news of a node.
@@ -220,6 +222,7 @@ impl Cluster {
             proving: Semaphore::new(1),
             doubts: Semaphore::new(VERIFIED_AT_ONCE),
             measuring: Semaphore::new(1),
+            planning_phase: Semaphore::new(1),
             judging: Semaphore::new(1),
             waits: AtomicU64::new(0),
             stop: CancellationToken::new(),

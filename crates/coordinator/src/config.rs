@@ -66,8 +66,8 @@ pub struct Config {
     /// Stripes under repair that may always share a link; more do on a link that carries them soon. Why this is a count says
     /// `engine/repair/flight.rs`.
     pub repairs_per_link: u64,
-    /// What waits to be repaired is planned again at most once in this time, if links have changed (ChameleonEC, section
-    /// V-A: T_phase).
+    /// What waits to be repaired is planned again at most once in this time, if links have changed. Also the span of
+    /// ChameleonEC's phases (section V-A: T_phase).
     pub phase: Duration,
     /// When as many stripes of volumes are dirty, they are committed (CAU, section 5.1: u_s).
     pub most_dirty: usize,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 
 use crate::cluster::Cluster;
-use crate::engine::assign::{Dealt, Due, Scene, assign};
+use crate::engine::assign::{Dealt, Due, Scene, assign, hold};
 use crate::engine::damage::{bears, unavailable};
 use crate::engine::repair::{LinkLoads, Order, Want};
 use crate::error::Result;
@@ -82,8 +82,8 @@ struct Found {
     next: Option<PageStart>,
 }
 
-/// The next page of a source, with its stripes assigned to nodes. `dealt` is what earlier pages of the same
-/// job assigned to nodes; it is returned with this page included.
+/// The next page of a source, with its stripes assigned to nodes, unless they begin `in_phases`, which assign them. `dealt` is
+/// what earlier pages of the same job assigned to nodes; it is returned with this page included.
 ///
 /// # Errors
 /// The object is gone; the disk fails.
@@ -92,6 +92,7 @@ pub async fn page(
     source: Source,
     place: PageStart,
     order: Order,
+    in_phases: bool,
     mut dealt: Dealt,
 ) -> Result<(Page, Dealt)> {
     let down = cluster.members().down();
@@ -118,7 +119,11 @@ pub async fn page(
             whole,
             at_once,
             phase_seconds: worker.config.phase.as_secs_f64(),
+            in_phase: false,
         };
+        if in_phases {
+            return Ok((Page { wants: hold(scene, &mut dealt, due), next }, dealt));
+        }
         // Planning may take a while, so it works on a copy: other repairs go on meanwhile.
         let mut recovery = worker.recovery().clone();
         let (wants, assigned) = assign(&order, scene, &mut recovery, &mut dealt, due);
@@ -128,7 +133,8 @@ pub async fn page(
     cluster.meta.off(look).await
 }
 
-/// Plans stripes of a job again that wait, for the links as they are now.
+/// Plans stripes of a job that wait, for the links as they are now; if a phase begins, only those
+/// for which it has time.
 ///
 /// # Errors
 /// The disk fails.
@@ -136,6 +142,7 @@ pub async fn plan_again(
     cluster: &Arc<Cluster>,
     order: Order,
     wanted: Vec<(StripeId, Vec<BlockIndex>)>,
+    in_phase: bool,
 ) -> Result<Vec<Want>> {
     let down = cluster.members().down();
     let worker = cluster.clone();
@@ -163,6 +170,7 @@ pub async fn plan_again(
             whole: false,
             at_once: (0, 0),
             phase_seconds: worker.config.phase.as_secs_f64(),
+            in_phase,
         };
         let mut recovery = worker.recovery().clone();
         let (wants, assigned) = assign(&order, scene, &mut recovery, &mut Dealt::default(), due);
@@ -333,7 +341,15 @@ impl Search<'_> {
         let bytes = blocks.iter().map(|b| stripe.block_len(*b)).sum();
         // What cannot be read now may wait for news of nodes, so it goes last.
         let bears = bears(&stripe.record, stripe.code.as_ref(), self.down).unwrap_or(u64::MAX);
-        let want = Want { stripe: id, blocks, bytes, bears, nodes: BTreeSet::new(), loads: Vec::new() };
+        let want = Want {
+            stripe: id,
+            blocks,
+            bytes,
+            bears,
+            nodes: BTreeSet::new(),
+            loads: Vec::new(),
+            is_later: false,
+        };
         let sweeping = self.cluster.sweeping(self.snapshot, id)?;
         Ok(Some(Due { want, stripe, sweeping }))
     }
@@ -353,7 +369,7 @@ mod tests {
         let wants = async || {
             let dealt = Dealt::default();
             let source = Source::Node(NodeId(0));
-            page(&cluster, source, PageStart::default(), order.clone(), dealt).await.unwrap().0.wants
+            page(&cluster, source, PageStart::default(), order.clone(), false, dealt).await.unwrap().0.wants
         };
         let stripes = |wants: &[Want], node: NodeId| {
             let snapshot = cluster.meta.snapshot().unwrap();

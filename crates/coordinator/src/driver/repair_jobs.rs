@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kintsu_dag::StripeId;
 use kintsu_plan::Topology;
 use tokio::task::JoinHandle;
 
@@ -72,6 +73,10 @@ pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
                 let worker = cluster.clone();
                 cluster.spawn(async move { fetch(&worker, id).await });
             }
+            Command::Plan(id) => {
+                let worker = cluster.clone();
+                cluster.spawn(async move { plan_phase(&worker, id).await });
+            }
             Command::Start(stripe, blocks, order) => {
                 tracing::debug!("{stripe}: repair of {blocks:?} starts");
                 let worker = cluster.clone();
@@ -95,7 +100,7 @@ pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
     }
 }
 
-fn end(cluster: &Arc<Cluster>, stripe: kintsu_dag::StripeId, outcome: &Outcome) {
+fn end(cluster: &Arc<Cluster>, stripe: StripeId, outcome: &Outcome) {
     if let Some(reason) = &outcome.failed {
         tracing::warn!("not repaired: {reason}");
     }
@@ -111,7 +116,8 @@ async fn fetch(cluster: &Arc<Cluster>, id: RepairJobId) {
         (a.source.clone(), a.place.clone(), a.order.clone(), dealt)
     });
     let Some((source, place, order, dealt)) = found else { return };
-    let next = guarded(page(cluster, source, place, order.clone(), dealt)).await;
+    let in_phases = cluster.queue().in_phases(id);
+    let next = guarded(page(cluster, source, place, order.clone(), in_phases, dealt)).await;
     let is_last = matches!(&next, Ok((page, _)) if page.next.is_none());
     // What users leave now says nothing of the time that follows: a bound is by all that the links carry.
     let links = is_last.then(|| order.narrow(Topology { rates: cluster.capacities(), ..cluster.nodes().0 }));
@@ -143,6 +149,32 @@ async fn fetch(cluster: &Arc<Cluster>, id: RepairJobId) {
     if let (Some((done, total)), Some(job)) = (known, cluster.repair_jobs().get(&id)) {
         job.job.progress(done, total, "repairing");
     }
+    act(cluster, commands);
+}
+
+/// Plans the next phase of a job.
+async fn plan_phase(cluster: &Arc<Cluster>, id: RepairJobId) {
+    let Some(order) = cluster.repair_jobs().get(&id).map(|job| job.order.clone()) else { return };
+    let _turn = cluster.planning_phase.acquire().await;
+    let wanted = cluster.queue().not_begun(id);
+    let asked: Vec<StripeId> = wanted.iter().map(|(stripe, _)| *stripe).collect();
+    let wants = guarded(pages::plan_again(cluster, order, wanted, true)).await.unwrap_or_else(|error| {
+        tracing::warn!("no phase was planned, so repairs that wait begin as they come: {error}");
+        Vec::new()
+    });
+    let (rates, now_ms) = (cluster.rates(), cluster.now_ms());
+    let commands = {
+        let mut queue = cluster.queue();
+        queue.know(rates);
+        queue.phase(id, &asked, wants, now_ms)
+    };
+    act(cluster, commands);
+}
+
+/// Time has passed: phases may be over.
+pub fn begin_phases(cluster: &Arc<Cluster>) {
+    let span_ms = cluster.config.phase.as_millis() as u64;
+    let commands = cluster.queue().tick(cluster.now_ms(), span_ms);
     act(cluster, commands);
 }
 
@@ -196,13 +228,15 @@ pub fn pause(cluster: &Arc<Cluster>, number: u64, pause: bool) {
     }
 }
 
-/// Time has passed: plans again what waits, if links or disks have changed.
+/// Time has passed: plans again what waits, if links or disks have changed. Phases plan what they begin with themselves.
 pub fn plan_again(cluster: &Arc<Cluster>) {
     let jobs: Vec<(RepairJobId, Order)> = {
         let repair_jobs = cluster.repair_jobs();
         let together = repair_jobs.iter().filter(|(_, job)| job.order.together());
         together.map(|(id, job)| (*id, job.order.clone())).collect()
     };
+    let jobs: Vec<(RepairJobId, Order)> =
+        jobs.into_iter().filter(|(id, _)| !cluster.queue().in_phases(*id)).collect();
     let waiting = |queue: &crate::engine::repair::Queue, id: RepairJobId| !queue.waiting(id).is_empty();
     let waits = jobs.iter().any(|(id, _)| waiting(&cluster.queue(), *id));
     let rates = cluster.spare_rates();
@@ -214,7 +248,7 @@ pub fn plan_again(cluster: &Arc<Cluster>) {
         let worker = cluster.clone();
         cluster.spawn(async move {
             let wanted = worker.queue().waiting(id);
-            match guarded(pages::plan_again(&worker, order, wanted)).await {
+            match guarded(pages::plan_again(&worker, order, wanted, false)).await {
                 Ok(wants) => {
                     let commands = worker.queue().planned_again(wants);
                     act(&worker, commands);
@@ -249,7 +283,7 @@ fn end_early(cluster: &Arc<Cluster>, id: RepairJobId) {
 }
 
 /// Tells the listeners of all jobs that wait for this stripe what its repair is doing.
-pub fn note(cluster: &Cluster, stripe: kintsu_dag::StripeId, note: &str) {
+pub fn note(cluster: &Cluster, stripe: StripeId, note: &str) {
     let standing = cluster.queue().standing(stripe);
     let repair_jobs = cluster.repair_jobs();
     for (id, done, total) in standing {

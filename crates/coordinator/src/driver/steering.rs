@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 use crate::cluster::Cluster;
 use crate::engine::repair::{Attempt, Courses, Steer, StripeRepair};
 
-/// A repair that is postponed goes on after this many phases, even if its nodes are still busy.
+/// A repair that is postponed goes on after this many phases, even if its nodes are still busy. The paper has no limit; without
+/// one a stripe could stay damaged for as long as other repairs keep coming.
 const PHASES: u32 = 3;
 
 /// The repairs that are steered, and how they are told.
@@ -55,7 +56,8 @@ impl Steering {
 /// What tells an attempt to stop.
 pub struct Wheel(mpsc::UnboundedReceiver<Steer>);
 
-/// An attempt begins. `None` if its method does not re-schedule, or it does not go along the assigned trees.
+/// An attempt begins. `None` if its method does not re-schedule, it does not go along the assigned trees, or it was re-scheduled
+/// as often as is allowed: such an attempt is watched like those of other methods, and planned around a slow node.
 pub fn begin(cluster: &Cluster, repair: &StripeRepair, attempt: &Attempt) -> Option<Wheel> {
     if repair.order().method.row().stragglers != Stragglers::Reschedule {
         return None;
@@ -80,6 +82,9 @@ pub fn begin(cluster: &Cluster, repair: &StripeRepair, attempt: &Attempt) -> Opt
     let (sender, receiver) = mpsc::unbounded_channel();
     let now = seconds(cluster);
     let mut steering = cluster.steering();
+    if steering.courses.is_done_with(repair.id()) {
+        return None;
+    }
     steering.courses.begin(planned, attempt.start, now);
     steering.wheels.insert(repair.id(), sender);
     Some(Wheel(receiver))
@@ -109,21 +114,28 @@ pub async fn follow(
     let (id, whole) = (repair.id(), repair.whole());
     match steer {
         Steer::Retune(planned) => {
-            tracing::info!("{id}: late transmissions go to {} from byte {upto}", planned.requestor);
+            tell(cluster, id, &format!("late transmissions go to {} from byte {upto}", planned.requestor));
             let assignment = Assignment::of(std::slice::from_ref(&planned), 0.0);
             cluster.recovery().keep(&assignment);
         }
         Steer::Wake => {}
         Steer::Postpone => {
-            tracing::info!("{id}: postponed at byte {upto}: what it waits for is late");
+            tell(cluster, id, &format!("postponed at byte {upto}: what it waits for is late"));
             let freed = cluster.queue().reached(id, whole, whole);
             super::repair_jobs::act(cluster, freed);
             let woken = async { while Wheel::turned(wheel).await == Steer::Postpone {} };
             let _ = tokio::time::timeout(PHASES * cluster.config.phase, woken).await;
+            tell(cluster, id, &format!("goes on from byte {upto}"));
             let taken = cluster.queue().reached(id, upto, whole);
             super::repair_jobs::act(cluster, taken);
         }
     }
+}
+
+/// Tells operators, and those who wait for the repair, what becomes of it.
+fn tell(cluster: &Cluster, id: StripeId, what: &str) {
+    tracing::info!("{id}: {what}");
+    super::repair_jobs::note(cluster, id, &format!("stripe {id}: {what}"));
 }
 
 /// Time has passed: tells the repairs what follows.

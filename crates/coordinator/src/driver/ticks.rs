@@ -84,6 +84,7 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
     cluster.give_way().cap(&mut rates, nodes);
     cluster.queue().know(rates);
     steering::steer(cluster);
+    repair_jobs::begin_phases(cluster);
     repair_jobs::plan_again(cluster);
     let due = {
         let (mut members, mut leases, mut gate) = (cluster.members(), cluster.leases(), cluster.gate());

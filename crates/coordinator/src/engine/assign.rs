@@ -56,6 +56,8 @@ pub struct Scene<'a> {
     pub at_once: (usize, u64),
     /// The span of ChameleonEC's phases, in seconds.
     pub phase_seconds: f64,
+    /// Whether stripes for which the phase that begins now has no time are left for later.
+    pub in_phase: bool,
 }
 
 /// Fills in which nodes take part in repairing each stripe, and sorts the stripes into the order in which
@@ -72,7 +74,8 @@ pub fn assign(
     let waiting: Vec<_> = waiting.into_iter().map(|waiting| without(scene.slow, waiting)).collect();
     let Scene { topology, disks, underway, phase_seconds, .. } = scene;
     let idle = many::Scene { topology, disks, underway, phase_seconds };
-    let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, &idle, &waiting);
+    let plan = if scene.in_phase { Recovery::phase } else { Recovery::window };
+    let assigned = plan(recovery, order.schedule, order.method, &mut dealt.shares, &idle, &waiting);
     let rates = &scene.topology.rates;
     // A stripe by itself goes where it would be received first.
     let alone = match &waiting[..] {
@@ -89,6 +92,11 @@ pub fn assign(
             if let Some(chosen) = alone.iter().find(|_| !assignment.has_trees()) {
                 assignment.requestors = chosen.iter().copied().collect();
             }
+            want.is_later = assignment.is_later;
+            if want.is_later {
+                wants.push(want);
+                continue;
+            }
             want.nodes = assignment.nodes();
             let relayed = order.method.row().helpers_receive && stripe.code.w() == 1;
             want.loads = loads(scene.topology, relayed, &assignment, &|block| stripe.block_len(block));
@@ -104,6 +112,13 @@ pub fn assign(
     given.iter_mut().for_each(|assignment| assignment.rate = hurried(assignment.rate, hurry));
     wants.sort_by_key(|want| turns.get(&want.stripe).copied());
     (wants, given)
+}
+
+/// The stripes of a page that wait for a phase, which plans them; until then no node is assigned to them.
+pub fn hold(scene: Scene<'_>, dealt: &mut Dealt, due: Vec<Due>) -> Vec<Want> {
+    let waiting: Vec<DamagedStripe> = due.iter().map(|due| due.waiting(scene.readable)).collect();
+    dealt.losses.add(scene.topology, &waiting);
+    due.into_iter().map(|due| due.want).collect()
 }
 
 /// How many times as fast repairs may go as what users take now allows. Users who are busy when repairs begin may be idle soon
@@ -167,6 +182,7 @@ mod tests {
             whole: false,
             at_once,
             phase_seconds: 20.0,
+            in_phase: false,
         }
     }
 
@@ -190,6 +206,7 @@ mod tests {
                     bears: 2,
                     nodes: BTreeSet::new(),
                     loads: Vec::new(),
+                    is_later: false,
                 };
                 Due { want, stripe, sweeping: BTreeSet::new() }
             };
@@ -215,8 +232,15 @@ mod tests {
         for method in [kintsu_plan::Method::Pipeline, kintsu_plan::Method::Auto] {
             let stripe = stripe("rs:n=5,k=2", &[0]);
             let (id, blocks) = (stripe.id, vec![BlockIndex(0)]);
-            let want =
-                Want { stripe: id, blocks, bytes: 1000, bears: 2, nodes: BTreeSet::new(), loads: Vec::new() };
+            let want = Want {
+                stripe: id,
+                blocks,
+                bytes: 1000,
+                bears: 2,
+                nodes: BTreeSet::new(),
+                loads: Vec::new(),
+                is_later: false,
+            };
             let due = Due { want, stripe, sweeping: BTreeSet::new() };
             let scene = Scene { whole: true, at_once: (9, 9), ..scene(&topology, &readable) };
             let order = Order { method, ..Order::default() };
@@ -243,8 +267,15 @@ mod tests {
         for (method, scene) in methods.into_iter().flat_map(|method| [(method, slow), (method, busy)]) {
             let stripe = stripe("rs:n=5,k=2", &[0]);
             let (id, blocks) = (stripe.id, vec![BlockIndex(0)]);
-            let want =
-                Want { stripe: id, blocks, bytes: 1000, bears: 2, nodes: BTreeSet::new(), loads: Vec::new() };
+            let want = Want {
+                stripe: id,
+                blocks,
+                bytes: 1000,
+                bears: 2,
+                nodes: BTreeSet::new(),
+                loads: Vec::new(),
+                is_later: false,
+            };
             let due = Due { want, stripe, sweeping: BTreeSet::new() };
             let order = Order { method, ..Order::default() };
             let (_, given) = assign(&order, scene, &mut Recovery::new(), &mut Dealt::default(), vec![due]);
@@ -267,6 +298,7 @@ mod tests {
             bears: 2,
             nodes: BTreeSet::new(),
             loads: Vec::new(),
+            is_later: false,
         };
         let due = Due { want, stripe, sweeping: BTreeSet::from([NodeId(5)]) };
         let nodes = |slow: &[NodeId]| {

@@ -6,7 +6,7 @@
 //! - [`Rounds`]: its blocks together, or one by one; [`WaitBudget`] and [`MayReturn`]: whether it waits for news of nodes.
 //! - [`RepairSpeed`] and [`suspects`]: whether a repair is so slow that it is worth avoiding the nodes that delay
 //!   it, and which nodes these are; [`SlowNodes`]: which nodes have delayed repairs lately.
-//! - [`Phases`]: when the stripes that wait are planned again; [`Courses`]: which repairs are postponed, woken or sent along other trees, by how far each has come.
+//! - [`Phases`]: when the stripes that wait are planned again, where they do not begin in phases; [`Courses`]: which repairs are postponed, woken or sent along other trees, by how far each has come.
 //! - [`Auto`]: when repairs start automatically; [`held`]: when they do not, because too much is gone at once.
 //! - [`Tally`]: what was read and moved; [`Losses`]: how fast it could have been at best.
 //!
@@ -72,6 +72,11 @@ impl Order {
     /// Whether the trees of its stripes are planned together ([`kintsu_plan::Recovery::window`]).
     pub fn together(&self) -> bool {
         self.schedule.together(self.method)
+    }
+
+    /// Whether its stripes begin phase by phase.
+    pub fn in_phases(&self) -> bool {
+        self.schedule.in_phases(self.method)
     }
 
     /// The nodes as this order sees them: only its requestors are usable for new blocks.

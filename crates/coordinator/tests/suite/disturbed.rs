@@ -6,9 +6,12 @@
 #[allow(dead_code)] // other suites use the rest of it
 use crate::lab;
 
+use std::num::NonZeroU64;
+use std::time::Duration;
+
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
-use kintsu_wire::message::{Encoding, JobReport, RepairTarget};
+use kintsu_wire::message::{Encoding, JobEvent, JobReport, Rates, RepairTarget};
 use lab::Lab;
 
 const BLOCK: u64 = 8 << 20;
@@ -134,6 +137,47 @@ async fn a_helper_that_becomes_slow() {
         })
         .await;
     }
+}
+
+/// ChameleonEC sends what is late along other trees, or postpones the repair.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_helper_that_becomes_slow_while_many_stripes_are_planned_together() {
+    goes(async || {
+        let phase = Duration::from_secs(2);
+        let mut lab = Lab::with_links_and(9, 9, |config| config.phase = phase).await;
+        lab.put_in_blocks("a", 16 * (K * BLOCK / 4) as usize, "rs:n=7,k=4", Encoding::Online, BLOCK / 4)
+            .await;
+        let rate = NonZeroU64::new(RATE).unwrap();
+        lab.client.set_rates(&Rates::even((0..9).map(NodeId), rate)).await.unwrap();
+        lab.kill(0).await;
+        (0..9).for_each(|node| lab.net.set_rate(NodeId(node), RATE));
+        let target = RepairTarget::Node(NodeId(0));
+        let mut job = lab.client.repair(target, Method::Chameleon, 16 << 10).await.unwrap();
+        let (mut steps, mut moved) = (0, false);
+        let report = loop {
+            match job.next().await.unwrap() {
+                Some(JobEvent::Progress { note, .. }) if steps == 0 => {
+                    steps += u32::from(note.contains("late transmissions") || note.contains("postponed"));
+                    if !std::mem::replace(&mut moved, true) {
+                        [3, 6].iter().for_each(|node| lab.net.set_rate(NodeId(*node), RATE / 20));
+                    }
+                    if steps > 0 {
+                        (0..9).for_each(|node| lab.net.set_rate(NodeId(node), 0));
+                    }
+                }
+                Some(JobEvent::Ended(report)) => break report,
+                Some(_) => {}
+                None => panic!("the job ended without a report"),
+            }
+        };
+        (0..9).for_each(|node| lab.net.set_rate(NodeId(node), 0));
+        lab.check_all().await;
+        lab.check_places().await;
+        lab.stop().await;
+        assert!(report.failed.is_empty() && report.blocks > 0, "{report:?}");
+        if steps > 0 { Ok(()) } else { Err(format!("nothing was re-scheduled: {report:?}")) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

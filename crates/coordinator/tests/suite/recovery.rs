@@ -102,6 +102,31 @@ async fn links_of_a_node_recovered_by_the_best_method_carry_what_their_rates_all
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_recovered_by_the_published_schedulers() {
+    let mut lab = Lab::with(9, 9, |config| config.phase = Duration::from_secs(1)).await;
+    lab.put("a", 4_000_003, "rs:n=5,k=3", Encoding::Online).await;
+    // A block is said to take half a second over a link, so a phase of ChameleonEC takes only some of the stripes.
+    let rates = Rates::even((0..9).map(NodeId), NonZeroU64::new(128 << 10).unwrap());
+    lab.client.set_rates(&rates).await.unwrap();
+    let methods =
+        [Method::Chameleon, Method::ChameleonStatic, Method::BoostCr, Method::BoostPpr, Method::BoostEcpipe];
+    for (dead, method) in (0..).zip(methods) {
+        lab.kill(dead).await;
+        let placed = lab.node(dead).await.placed_blocks;
+        assert!(placed > 0);
+        let report = lab.repair(RepairTarget::Node(NodeId(dead)), method).await;
+        assert_eq!((report.failed.as_slice(), report.blocks), (&[][..], placed), "{method}");
+        assert_eq!(report.method, Some(method));
+        assert_eq!(lab.node(dead).await.placed_blocks, 0);
+        lab.check_all().await;
+        lab.check_places().await;
+        lab.revive(dead).await;
+        lab.until("the garbage is gone", async |lab| lab.client.status().await.unwrap().garbage == 0).await;
+    }
+    lab.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn blocks_that_no_requestor_may_take_are_told_one_by_one() {
     let mut lab = lab_with_spares(0).await;
     lab.kill(0).await;

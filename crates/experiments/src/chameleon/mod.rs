@@ -13,7 +13,7 @@ macro_rules! differs {
         concat!(
             $differs,
             "; CR, PPR and ECPipe choose helpers by what links have idle and go around slow nodes, where the paper's choose at random and \
-             wait, which is in their favour; phases last 1.5 s and not 20, so that a repair takes some, as in the paper"
+             wait, which is in their favour; phases last 1.5 s and not 20, so that a repair takes some, as in the paper, and end earlier if all their repairs have ended"
         )
     };
 }

@@ -70,7 +70,7 @@ pub struct MetadataArgs {
     #[arg(long)]
     pub no_measure: bool,
     /// What waits to be repaired is planned again at most once in this time, if links have changed. It is also the length of
-    /// ChameleonEC's phases.
+    /// ChameleonEC's phases, which end earlier if all their repairs have ended.
     #[arg(long, default_value = "20s", value_parser = parse_duration, value_name = "TIME")]
     pub phase: Duration,
     /// What volumes have logged is committed when as many stripes are dirty, of all volumes together.

@@ -40,7 +40,7 @@ pub struct Phase<'a> {
 }
 
 /// Plans the next phase: takes blocks in their order until the estimated time exceeds `span` seconds. If nothing is
-/// under way, at least one block is taken.
+/// under way, at least one block is taken. Blocks of one stripe that follow one another are taken all or none.
 pub fn phase<'a>(scene: &Scene<'_>, waiting: &[LostBlock<'a>], span: f64) -> Phase<'a> {
     let idle = scene.underway.iter().all(|(_, left)| *left == 0);
     take(&mut Desk::new(scene, waiting), waiting, span, idle, &expectations)
@@ -55,10 +55,15 @@ fn take<'a>(
 ) -> Phase<'a> {
     let mut phase = Phase::default();
     let mut rest = waiting.iter();
+    let begun = |phase: &Phase<'_>, lost: &LostBlock<'_>| {
+        phase.repairs.last().is_some_and(|last| last.planned.stripe == lost.stripe.view.id)
+    };
     for lost in rest.by_ref() {
         match next(desk, lost) {
             Err(error) => phase.refused.push((*lost, error)),
-            Ok((_, seconds)) if seconds > span && !(idle && phase.repairs.is_empty()) => {
+            Ok((_, seconds))
+                if seconds > span && !(idle && phase.repairs.is_empty()) && !begun(&phase, lost) =>
+            {
                 phase.left.push(*lost);
                 break;
             }

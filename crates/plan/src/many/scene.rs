@@ -275,6 +275,7 @@ impl Assignment {
             method,
             turn: own.iter().map(|planned| planned.turn).min().unwrap_or_default(),
             rate,
+            is_later: false,
         })
     }
 }

@@ -19,6 +19,9 @@ pub struct Scheduler {
     pub about: &'static str,
     /// Whether its repairs are paced to end together, if all of them run at once.
     pub ends_together: bool,
+    /// Whether it plans only what fits into a phase ([`super::phase`]), and the rest when the next one begins. Its plan of
+    /// all blocks then takes each phase to end in its span, as simulations do.
+    pub in_phases: bool,
     /// Whether nodes send on only whole blocks, as published; otherwise everything streams in slices.
     pub whole_blocks: bool,
     plan: fn(&Scene<'_>, &mut History, &[LostBlock<'_>]) -> Outcomes,
@@ -48,6 +51,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "auto",
         about: "stars, chains and trees so that no link is busy much longer than the others",
         ends_together: true,
+        in_phases: false,
         whole_blocks: false,
         plan: auto,
     },
@@ -55,6 +59,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "chameleon",
         about: "ChameleonEC: upload and download tasks by least estimated time, in phases",
         ends_together: false,
+        in_phases: true,
         whole_blocks: false,
         plan: chameleon::all,
     },
@@ -62,6 +67,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "cr",
         about: "conventional repair from random helpers",
         ends_together: false,
+        in_phases: false,
         whole_blocks: false,
         plan: |scene, history, blocks| {
             plain(scene, history, blocks, (Shape::Star, Choice::Random, Spread::Even))
@@ -71,6 +77,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "ppr",
         about: "binary trees over random helpers",
         ends_together: false,
+        in_phases: false,
         whole_blocks: false,
         plan: |scene, history, blocks| {
             plain(scene, history, blocks, (Shape::Binary, Choice::Random, Spread::Even))
@@ -80,6 +87,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "ecpipe",
         about: "chains over random helpers",
         ends_together: false,
+        in_phases: false,
         whole_blocks: false,
         plan: |scene, history, blocks| {
             plain(scene, history, blocks, (Shape::Chain, Choice::Random, Spread::Even))
@@ -89,6 +97,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "ecpipe-lru",
         about: "chains over the least recently used helpers",
         ends_together: false,
+        in_phases: false,
         whole_blocks: false,
         plan: |scene, history, blocks| {
             plain(scene, history, blocks, (Shape::Chain, Choice::LeastRecent, Spread::Even))
@@ -98,6 +107,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "push-rep",
         about: "whole blocks along chains to one requestor",
         ends_together: false,
+        in_phases: false,
         whole_blocks: true,
         plan: |scene, history, blocks| {
             plain(scene, history, blocks, (Shape::Chain, Choice::ByIndex, Spread::One))
@@ -107,6 +117,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "push-sur",
         about: "whole blocks along chains to all survivors in turn",
         ends_together: false,
+        in_phases: false,
         whole_blocks: true,
         plan: |scene, history, blocks| {
             plain(scene, history, blocks, (Shape::Chain, Choice::ByIndex, Spread::Even))
@@ -116,6 +127,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "boost-cr",
         about: "RepairBoost over conventional repair",
         ends_together: false,
+        in_phases: false,
         whole_blocks: false,
         plan: |scene, history, blocks| boosted(scene, history, blocks, Shape::Star),
     },
@@ -123,6 +135,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "boost-ppr",
         about: "RepairBoost over binary trees",
         ends_together: false,
+        in_phases: false,
         whole_blocks: false,
         plan: |scene, history, blocks| boosted(scene, history, blocks, Shape::Binary),
     },
@@ -130,6 +143,7 @@ pub const SCHEDULERS: [Scheduler; 11] = [
         name: "boost-ecpipe",
         about: "RepairBoost over chains",
         ends_together: false,
+        in_phases: false,
         whole_blocks: false,
         plan: |scene, history, blocks| boosted(scene, history, blocks, Shape::Chain),
     },

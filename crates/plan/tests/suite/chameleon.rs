@@ -13,7 +13,10 @@ use kintsu_plan::many::{
 };
 use kintsu_plan::optimal::SharedTree;
 use kintsu_plan::traffic::{Link, Loads};
-use kintsu_plan::{DamagedStripe, Layout, LayoutKind, Rates, StripeView, Topology, even_cluster};
+use kintsu_plan::{
+    DamagedStripe, Layout, LayoutKind, Method, Rates, Recovery, Schedule, Shares, StripeView, Topology,
+    even_cluster,
+};
 
 const BLOCK: u64 = 1 << 20;
 
@@ -162,6 +165,48 @@ fn a_phase_ends_when_its_time_is_full_and_work_left_over_counts_in_the_next() {
     let second = phase(&scene(&topology, &disks, &half), &first.left, 5.0);
     assert!((3..=6).contains(&second.repairs.len()), "{}", second.repairs.len());
     assert!(phase(&scene(&topology, &disks, &half), &first.left, 0.5).repairs.is_empty());
+}
+
+#[test]
+fn a_recovery_plans_the_stripes_of_one_phase_and_assigns_nothing_to_those_of_later_ones() {
+    let (topology, disks) = (rated(&[(1.0, 1.0); 8]), Disks::default());
+    let window: Vec<DamagedStripe> = (0..40)
+        .map(|id| {
+            let mut stripe = stripe([0, 1, 2, 3, 4].map(|node| (node + id) % 8));
+            stripe.view.id = StripeId(id.into());
+            // Every other one lost a second block.
+            if id % 2 == 1 {
+                stripe.view.homes[4] = None;
+                stripe.lost = vec![BlockIndex(4), BlockIndex(5)];
+            }
+            stripe
+        })
+        .collect();
+    let blocks = LostBlock::all(&window);
+    let planned = |phase_seconds| {
+        let mut recovery = Recovery::new();
+        let scene = Scene { phase_seconds, ..scene(&topology, &disks, &[]) };
+        let shares = &mut Shares::default();
+        let assigned = recovery.phase(Schedule::Balanced, Method::Chameleon, shares, &scene, &window);
+        let assigned: Vec<_> = assigned.into_iter().map(Result::unwrap).collect();
+        for (assignment, stripe) in assigned.iter().zip(&window) {
+            let id = stripe.view.id;
+            assert_eq!(recovery.assignment(id).is_some(), !assignment.is_later);
+            assert_eq!(assignment.nodes().is_empty(), assignment.is_later);
+            let whole = assignment.requestors.len() == stripe.lost.len() && assignment.has_trees();
+            assert!(assignment.is_later || whole, "{assignment:?}");
+        }
+        let now: Vec<StripeId> = assigned.iter().filter(|now| !now.is_later).map(|now| now.stripe).collect();
+        let of_phase = phase(&scene, &blocks, phase_seconds).repairs;
+        let mut of_phase: Vec<StripeId> = of_phase.iter().map(|repair| repair.planned.stripe).collect();
+        of_phase.dedup();
+        assert_eq!(now, of_phase);
+        now.len()
+    };
+    // Neither is a part of a stripe left: the first stripe has one lost block, the second one two.
+    let spans: Vec<usize> = [0.5, 4.0, 5.0, 6.0, 7.0, 8.0, f64::INFINITY].map(planned).into();
+    assert_eq!((spans[0], spans[6]), (1, 40));
+    assert!((3..20).contains(&spans[2]) && spans.is_sorted(), "{spans:?}");
 }
 
 #[test]

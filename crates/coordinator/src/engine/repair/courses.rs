@@ -19,7 +19,7 @@ use kintsu_plan::{Rates, Topology};
 const LATE_PHASES: f64 = 0.1;
 /// and by this part of its expected time.
 const LATE_PART: f64 = 0.25;
-/// How often one repair is re-scheduled, so that it ends.
+/// How often one repair is re-scheduled, so that it ends. After that it may be planned without the nodes that hold it up.
 const MOST_STEPS: u32 = 3;
 
 /// What is to become of a repair.
@@ -84,6 +84,11 @@ impl Courses {
     /// The repair of a stripe has ended.
     pub fn ended(&mut self, stripe: StripeId) {
         self.list.remove(&stripe);
+    }
+
+    /// Whether a repair was re-scheduled as often as is allowed.
+    pub fn is_done_with(&self, stripe: StripeId) -> bool {
+        self.list.get(&stripe).is_some_and(|course| !course.is_open())
     }
 
     /// Whether there is nothing to look after.
@@ -249,6 +254,22 @@ mod tests {
         assert_eq!(trees[0].parents[&n(1)], None);
         // It begins anew, and the attempt that follows too.
         assert_eq!(courses.steps(&topology(), &Disks::default(), now + 1.0), []);
+    }
+
+    #[test]
+    fn after_some_steps_a_repair_is_left_alone_also_in_its_next_attempt() {
+        let mut courses = Courses::new(20.0);
+        courses.begin(planned(1, [1, 2, 3], 9), 0, 0.0);
+        for step in 1..=MOST_STEPS {
+            assert!(!courses.is_done_with(StripeId(1)), "{step}");
+            courses.list.get_mut(&StripeId(1)).unwrap().restart(0.0);
+            courses.begin(planned(1, [1, 2, 3], 9), 0, 0.0);
+        }
+        assert!(courses.is_done_with(StripeId(1)));
+        courses.list.get_mut(&StripeId(1)).unwrap().underway.postponed = true;
+        assert!(!courses.is_done_with(StripeId(1)), "it is to be woken");
+        courses.ended(StripeId(1));
+        assert!(!courses.is_done_with(StripeId(1)));
     }
 
     #[test]

@@ -185,6 +185,7 @@ mod tests {
             own_trees: Default::default(),
             turn: 0,
             rate: None,
+            is_later: false,
         }
     }
 

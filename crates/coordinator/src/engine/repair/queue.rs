@@ -8,12 +8,14 @@
 //! The stripe that bears the fewest further losses goes first, whichever job wants it and whichever nodes are gone;
 //! among equals the stripes of urgent jobs, then those that came first. A stripe starts when the links that it loads
 //! have room for more ([`Flight`]). Until then later stripes may overtake it, but only a limited number of times: more
-//! often, the more losses it bears.
+//! often, the more losses it bears. Stripes of jobs whose method works in phases are held until their phase begins
+//! (`phased`).
 //!
 //! Invariants: at most `limit` stripes run; no link is given more while it has enough to carry; where an order says
 //! how many stripes a node takes part in, no node takes part in more; a stripe runs once at a time; every want of a
 //! job is reported to it exactly once; a job is finished exactly once, after its last page and its last want.
 
+mod phased;
 mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +61,8 @@ pub struct Want {
     pub nodes: BTreeSet<NodeId>,
     /// What it will put on each link, as far as that is known.
     pub loads: LinkLoads,
+    /// It was planned, and is for a later phase.
+    pub is_later: bool,
 }
 
 /// How the work on a stripe ended.
@@ -93,6 +97,8 @@ impl Outcome {
 pub enum Command {
     /// Fetch the next page of this job and answer with [`Queue::page`].
     Fetch(RepairJobId),
+    /// Plan the next phase of this job, of [`Queue::not_begun`], and answer with [`Queue::phase`].
+    Plan(RepairJobId),
     /// Repair these blocks of this stripe and answer with [`Queue::ended`].
     Start(StripeId, Vec<BlockIndex>, Order),
     /// Report the progress of this job: bytes done, bytes known.
@@ -129,6 +135,8 @@ struct RepairJob {
     untold: u64,
     done_bytes: u64,
     total_bytes: u64,
+    /// If its stripes begin phase by phase.
+    phase: Option<phased::Phase>,
 }
 
 /// The blocks that each ask waits for, and their bytes.
@@ -142,6 +150,8 @@ struct Entry {
     /// end of this work says nothing about them.
     late: Watchers,
     running: bool,
+    /// It is not yet its phase.
+    held: bool,
     nodes: BTreeSet<NodeId>,
     loads: LinkLoads,
     /// What of the loads is in flight.
@@ -197,10 +207,11 @@ impl Queue {
         self.flight.know(rates);
     }
 
-    /// Adds a job. The stripes of an urgent one go before others that bear as many losses.
+    /// Adds a job. The stripes of an urgent one go before others that bear as many losses, and wait for no phase.
     pub fn add(&mut self, order: Order, urgent: bool) -> (RepairJobId, Vec<Command>) {
         let id = RepairJobId(self.next);
         self.next += 1;
+        let phase = (!urgent && order.in_phases()).then(Default::default);
         let result = RepairResult {
             order,
             tally: Tally::default(),
@@ -219,6 +230,7 @@ impl Queue {
             untold: 0,
             done_bytes: 0,
             total_bytes: 0,
+            phase,
         };
         self.jobs.insert(id, job);
         (id, vec![Command::Fetch(id)])
@@ -229,10 +241,10 @@ impl Queue {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         let cancelled = job.result.cancelled;
         (job.fetching, job.last_page) = (false, last || cancelled);
-        let (order, urgent) = (job.result.order.clone(), job.urgent);
+        let (order, urgent, in_phases) = (job.result.order.clone(), job.urgent, job.phase.is_some());
         for want in wants.into_iter().filter(|w| !w.blocks.is_empty() && !cancelled) {
             let (stripe, blocks, bytes) = (want.stripe, want.blocks.clone(), want.bytes);
-            self.enter(want, &order, urgent);
+            self.enter(want, &order, urgent, in_phases);
             let known = self.jobs.get_mut(&id).zip(self.entries.get_mut(&stripe));
             let Some((job, entry)) = known else { continue };
             job.total_bytes += bytes;
@@ -248,11 +260,13 @@ impl Queue {
                 self.wait(stripe);
             }
         }
-        self.settle(id)
+        let mut commands = self.settle(id);
+        commands.extend(self.new_page(id));
+        commands
     }
 
-    /// A stripe is wanted: it waits, unless it does or runs already.
-    fn enter(&mut self, want: Want, order: &Order, urgent: bool) {
+    /// A stripe is wanted: it waits, unless it does or runs already. It is held if nobody wants it before its phase.
+    fn enter(&mut self, want: Want, order: &Order, urgent: bool, held: bool) {
         if let Some(entry) = self.entries.get_mut(&want.stripe) {
             // It may have lost more since, or somebody is in a hurry now.
             let (bears, patient, arrival) = entry.rank;
@@ -261,6 +275,7 @@ impl Queue {
                 self.waiting.insert(rank, want.stripe);
             }
             entry.rank = rank;
+            entry.held &= held;
             return;
         }
         self.arrived += 1;
@@ -269,6 +284,7 @@ impl Queue {
             watchers: BTreeMap::new(),
             late: BTreeMap::new(),
             running: false,
+            held,
             nodes: want.nodes,
             loads: want.loads,
             in_flight: Vec::new(),
@@ -323,7 +339,9 @@ impl Queue {
         let wanted = |(_, entry): &(&StripeId, &Entry)| !entry.running && entry.watchers.contains_key(&id);
         let stripes: Vec<StripeId> = self.entries.iter().filter(wanted).map(|(stripe, _)| *stripe).collect();
         stripes.into_iter().for_each(|stripe| self.wait(stripe));
-        self.settle(id)
+        let mut commands = self.settle(id);
+        commands.extend(self.resume_phases(id));
+        commands
     }
 
     /// The work on a stripe has ended.
@@ -357,6 +375,7 @@ impl Queue {
         }
         for id in watchers.into_keys() {
             commands.extend(self.settle(id));
+            commands.extend(self.end_in_phase(id, stripe));
         }
         commands.extend(self.start());
         commands
@@ -526,12 +545,12 @@ impl Queue {
         }
     }
 
-    /// A stripe waits for its turn; if only paused jobs want it, it has none.
+    /// A stripe waits for its turn; if only paused jobs want it, or it is held, it has none.
     fn wait(&mut self, stripe: StripeId) {
         let Some(entry) = self.entries.get(&stripe) else { return };
         let paused = |id| self.jobs.get(id).is_some_and(|job| job.paused);
         let due = (entry.due, entry.rank.2);
-        if entry.watchers.is_empty() || !entry.watchers.keys().all(paused) {
+        if !entry.held && (entry.watchers.is_empty() || !entry.watchers.keys().all(paused)) {
             self.waiting.insert(entry.rank, stripe);
             self.due.insert(due, stripe);
         } else {

@@ -39,17 +39,23 @@ fn bytes(name: &str, len: usize) -> Vec<u8> {
 
 impl Lab {
     pub async fn start(nodes: u32, racks: u32, grace: Duration) -> Self {
+        Self::with(nodes, racks, |config| config.grace = grace).await
+    }
+
+    /// With other options of the coordinator. Nothing is repaired automatically.
+    pub async fn with(nodes: u32, racks: u32, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = kintsu_cluster::Options::new(dir.path(), 0, racks);
-        let coordinator = Config {
+        let mut coordinator = Config {
             heartbeat: Duration::from_millis(100),
             // On a loaded machine heartbeats are a second late.
             dead_after: Duration::from_millis(2500),
             // No probe comes in between: bytes on links are counted, and what it finds on a loaded machine changes plans.
             measure: false,
-            grace,
+            grace: Duration::from_secs(600),
             ..options.coordinator
         };
+        change(&mut coordinator);
         let options = kintsu_cluster::Options { coordinator, ..options };
         let cluster = Cluster::start(options).await.unwrap();
         let client = Client::connect(&cluster.endpoint(), Options::default()).await.unwrap();
@@ -63,7 +69,12 @@ impl Lab {
 
     /// A cluster whose nodes have links that can be slowed down or cut.
     pub async fn with_links(nodes: u32, racks: u32) -> Self {
-        let mut lab = Self::start(0, racks, Duration::from_secs(600)).await;
+        Self::with_links_and(nodes, racks, |_| {}).await
+    }
+
+    /// The same with other options of the coordinator.
+    pub async fn with_links_and(nodes: u32, racks: u32, change: impl FnOnce(&mut Config)) -> Self {
+        let mut lab = Self::with(0, racks, change).await;
         lab.front = Some(net::Front::serve(lab.net.clone(), lab.cluster.addr()).await);
         for node in 0..nodes {
             lab.revive(node).await;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::many::scheduler;
 use crate::{Method, PlanError};
 
 /// How the repairs of many stripes choose helpers and requestors.
@@ -38,6 +39,12 @@ impl Schedule {
     /// only those are whose method is the same without them ([`crate::MethodRow::without_rates`] is `None`).
     pub fn together(self, method: Method) -> bool {
         method.row().together && self == Self::Balanced
+    }
+
+    /// Whether the stripes of a recovery by this method begin phase by phase ([`crate::many::phase`]).
+    pub fn in_phases(self, method: Method) -> bool {
+        let scheduler = method.row().scheduler.and_then(|name| scheduler(name).ok());
+        self.together(method) && scheduler.is_some_and(|scheduler| scheduler.in_phases)
     }
 }
 

@@ -6,15 +6,15 @@
 //! separately. Where no rates are known, links are taken to be alike, or each repair is planned by itself if the
 //! method then is another one ([`crate::MethodRow::without_rates`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-use kintsu_dag::RackId;
+use kintsu_dag::{RackId, StripeId};
 
 use super::window::Rules;
 use super::{Assignment, DamagedStripe};
 use crate::many::scene::{self, History, LostBlock, Planned, Scene};
-use crate::many::scheduler;
+use crate::many::{Expected, Phase, phase, scheduler};
 use crate::{Rates, Topology};
 
 /// What a node's link carries, where nobody knows: 1 Gb/s. Only its ratio to the links of racks matters.
@@ -22,7 +22,8 @@ const ASSUMED: NonZeroU64 = NonZeroU64::new(125_000_000).unwrap();
 /// The nodes of a rack can send this many times as much as its link to the core carries, where nobody knows.
 const OVERSUBSCRIBED: u64 = 4;
 
-/// The stripes of the window that are planned together, each with its assignment; `None` for the others.
+/// The stripes of the window that are planned together, each with its assignment; `None` for the others. Where
+/// only a phase is planned, those of later ones get none ([`Assignment::later`]).
 pub(super) fn together(rules: &Rules<'_>, window: &[DamagedStripe]) -> Vec<Option<Assignment>> {
     let mut assigned = vec![None; window.len()];
     let (rates, row) = (&rules.scene.topology.rates, rules.method.row());
@@ -39,6 +40,9 @@ pub(super) fn together(rules: &Rules<'_>, window: &[DamagedStripe]) -> Vec<Optio
     let blocks: Vec<LostBlock<'_>> = at().flat_map(of).collect();
     let assumed = rates.is_empty().then(|| assumed(rules.scene.topology));
     let scene = Scene { topology: assumed.as_ref().unwrap_or(rules.scene.topology), ..rules.scene };
+    if rules.in_phase && scheduler.in_phases {
+        return in_phase(&scene, window, &blocks);
+    }
     let planned = scheduler.plan(&scene, &mut History::default(), &blocks);
     let known = scheduler.ends_together && !rates.is_empty();
     let seconds = if known { scene::seconds(rules.scene.topology, planned.iter().flatten()) } else { 0.0 };
@@ -49,6 +53,28 @@ pub(super) fn together(rules: &Rules<'_>, window: &[DamagedStripe]) -> Vec<Optio
         assigned[number] = made.ok().and_then(|made| Assignment::of(&made, seconds));
     }
     assigned
+}
+
+/// The stripes of the phase that begins now, and those of later ones.
+fn in_phase(
+    scene: &Scene<'_>,
+    window: &[DamagedStripe],
+    blocks: &[LostBlock<'_>],
+) -> Vec<Option<Assignment>> {
+    let Phase { repairs, left, .. } = phase(scene, blocks, scene.phase_seconds);
+    let later: BTreeSet<StripeId> = left.iter().map(|lost| lost.stripe.view.id).collect();
+    let mut made: BTreeMap<StripeId, Vec<Planned>> = BTreeMap::new();
+    for Expected { planned, .. } in repairs {
+        made.entry(planned.stripe).or_default().push(planned);
+    }
+    let of = |stripe: &DamagedStripe| {
+        let (id, made) = (stripe.view.id, made.get(&stripe.view.id).map_or(&[][..], Vec::as_slice));
+        match later.contains(&id) {
+            true => Some(Assignment::later(id)),
+            false => Assignment::of(made, 0.0).filter(|_| made.len() == stripe.lost.len()),
+        }
+    };
+    window.iter().map(of).collect()
 }
 
 /// The nodes with links as they usually are, where none is known: all nodes alike, and the link of a rack to the core a

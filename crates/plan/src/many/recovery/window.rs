@@ -62,9 +62,30 @@ pub struct Assignment {
     /// The rate at which the window's repairs end together, in bytes of the block a second, if all of them run at
     /// once. At this rate no link has more than it can carry, and none is idle at the end.
     pub rate: Option<NonZeroU64>,
+    /// Nothing is assigned yet: the stripe is for a later phase, and is planned when that begins.
+    pub is_later: bool,
 }
 
 impl Assignment {
+    /// A stripe of a later phase.
+    pub(super) fn later(stripe: StripeId) -> Self {
+        Self { is_later: true, ..Self::none(stripe) }
+    }
+
+    fn none(stripe: StripeId) -> Self {
+        Self {
+            stripe,
+            requestors: BTreeMap::new(),
+            helpers: BTreeSet::new(),
+            trees: Vec::new(),
+            own_trees: BTreeMap::new(),
+            method: None,
+            turn: 0,
+            rate: None,
+            is_later: false,
+        }
+    }
+
     /// Whether it says along which trees the slices go.
     pub fn has_trees(&self) -> bool {
         !self.trees.is_empty() || !self.own_trees.is_empty()
@@ -118,6 +139,8 @@ pub(super) struct Rules<'a> {
     pub schedule: Schedule,
     pub method: Method,
     pub scene: Scene<'a>,
+    /// Whether a scheduler that plans in phases leaves stripes for later ones.
+    pub in_phase: bool,
     /// The fastest link of a node, in bytes a second; 1 where none is known.
     fastest: u64,
 }
@@ -134,10 +157,34 @@ impl Recovery {
         scene: &Scene<'_>,
         window: &[DamagedStripe],
     ) -> Vec<Result<Assignment, PlanError>> {
+        self.plan_window((schedule, method), shares, scene, window, false)
+    }
+
+    /// As [`Recovery::window`], but of a scheduler that plans in phases only the stripes of the phase that begins now get nodes. Those
+    /// of later ones ([`Assignment::is_later`]) are not kept.
+    pub fn phase(
+        &mut self,
+        schedule: Schedule,
+        method: Method,
+        shares: &mut Shares,
+        scene: &Scene<'_>,
+        window: &[DamagedStripe],
+    ) -> Vec<Result<Assignment, PlanError>> {
+        self.plan_window((schedule, method), shares, scene, window, true)
+    }
+
+    fn plan_window(
+        &mut self,
+        (schedule, method): (Schedule, Method),
+        shares: &mut Shares,
+        scene: &Scene<'_>,
+        window: &[DamagedStripe],
+        in_phase: bool,
+    ) -> Vec<Result<Assignment, PlanError>> {
         let rates = &scene.topology.rates;
         let rates = rates.up.values().chain(rates.down.values());
         let fastest = rates.map(|rate| rate.get()).max().unwrap_or(1);
-        let rules = Rules { schedule, method, scene: *scene, fastest };
+        let rules = Rules { schedule, method, scene: *scene, in_phase, fastest };
         let planned = together(&rules, window);
         planned.iter().flatten().for_each(|assignment| shares.give(assignment, rules.received(assignment)));
         let mut assigned: Vec<_> = window
@@ -162,7 +209,8 @@ impl Recovery {
                 self.revise(&rules, shares, window, &mut assigned);
             }
         }
-        let kept = assigned.iter().flatten().map(|assignment| (assignment.stripe, assignment.clone()));
+        let kept = assigned.iter().flatten().filter(|assignment| !assignment.is_later);
+        let kept = kept.map(|assignment| (assignment.stripe, assignment.clone()));
         self.assigned.extend(kept);
         assigned
     }
@@ -176,16 +224,7 @@ impl Recovery {
     ) -> Result<Assignment, PlanError> {
         let requestors = rules.requestors(waiting, shares, 1)?;
         let stripe = waiting.view.id;
-        let mut assignment = Assignment {
-            stripe,
-            requestors,
-            helpers: BTreeSet::new(),
-            trees: Vec::new(),
-            own_trees: BTreeMap::new(),
-            method: None,
-            turn,
-            rate: None,
-        };
+        let mut assignment = Assignment { requestors, turn, ..Assignment::none(stripe) };
         assignment.helpers = self.helpers(rules, shares, waiting, &assignment)?;
         // How much is sent to requestors is known only now.
         let received = rules.received(&assignment);
@@ -205,10 +244,8 @@ impl Recovery {
         assigned: &mut [Result<Assignment, PlanError>],
     ) {
         for (waiting, assignment) in window.iter().zip(assigned) {
-            let Some(assignment) = assignment.as_mut().ok().filter(|assignment| !assignment.has_trees())
-            else {
-                continue;
-            };
+            let open = |assignment: &&mut Assignment| !assignment.has_trees() && !assignment.is_later;
+            let Some(assignment) = assignment.as_mut().ok().filter(open) else { continue };
             let received = rules.received(assignment);
             shares.relieve(assignment, received);
             if received > 1

@@ -14,7 +14,8 @@ impl Queue {
             Some(WaitingRepair { stripe: *stripe, bears, urgent: !patient, why: self.why(entry) })
         };
         let waiting = self.waiting.iter().filter_map(shown).take(most).collect();
-        (self.running as u64, self.waiting.len() as u64, waiting)
+        let held = self.entries.values().filter(|entry| entry.held).count();
+        (self.running as u64, (self.waiting.len() + held) as u64, waiting)
     }
 
     /// The links that have something to carry, the busiest first: by what they carry of what is enough.

@@ -32,7 +32,8 @@ fn nodes(stripe: u64) -> BTreeSet<NodeId> {
 fn want(stripe: u64, blocks: &[u8]) -> Want {
     let blocks = blocks.iter().map(|&b| BlockIndex(b)).collect::<Vec<_>>();
     let (bytes, nodes) = (blocks.len() as u64, nodes(stripe));
-    Want { stripe: StripeId(stripe), bytes, blocks, bears: 1, loads: uplinks(nodes.clone()), nodes }
+    let loads = uplinks(nodes.clone());
+    Want { stripe: StripeId(stripe), bytes, blocks, bears: 1, loads, nodes, is_later: false }
 }
 
 /// A queue of links that carry enough with two stripes in flight.
@@ -367,4 +368,109 @@ fn a_paused_job_begins_nothing_that_no_other_wants_and_keeps_nobody_waiting() {
     let commands = queue.ended(StripeId(500), &repaired(&[BlockIndex(0)]));
     queue.page(paused, Vec::new(), true);
     assert!(commands.iter().any(|command| matches!(command, Command::Finish(..))) || queue.jobs() == 0);
+}
+
+/// The order of a user whose method works in phases.
+fn phased() -> Order {
+    Order { method: Method::Chameleon, ..ORDER }
+}
+
+/// A job of the order above, with these stripes in its first page.
+fn phased_job(queue: &mut Queue, stripes: std::ops::Range<u64>) -> RepairJobId {
+    let (id, _) = queue.add(phased(), false);
+    let commands = queue.page(id, stripes.map(|stripe| want(stripe, &[0])).collect(), true);
+    assert_eq!(commands, [Command::Plan(id)], "nothing begins before its phase");
+    id
+}
+
+/// A phase takes these of the stripes that have not begun. Returns which start, and whether the next phase is to be planned.
+fn take(queue: &mut Queue, id: RepairJobId, taken: &[u64], now_ms: u64) -> (Vec<u64>, bool) {
+    let asked: Vec<StripeId> = queue.not_begun(id).into_iter().map(|(stripe, _)| stripe).collect();
+    let planned =
+        |id: &StripeId| Want { is_later: !taken.contains(&id.0), loads: Vec::new(), ..want(id.0, &[0]) };
+    let wants: Vec<Want> = asked.iter().map(planned).collect();
+    let commands = queue.phase(id, &asked, wants, now_ms);
+    (started(&commands), commands.contains(&Command::Plan(id)))
+}
+
+fn end(queue: &mut Queue, stripe: u64) -> Vec<Command> {
+    let mut commands = queue.ended(StripeId(stripe), &repaired(&[BlockIndex(0)]));
+    commands.retain(|command| !matches!(command, Command::Progress(..)));
+    commands
+}
+
+#[test]
+fn only_the_stripes_of_a_phase_begin_and_the_next_begins_after_its_span_or_when_all_of_them_have_ended() {
+    let mut queue = queue(9);
+    let id = phased_job(&mut queue, 0..7);
+    assert_eq!(queue.tick(5000, 1000), [], "it is being planned");
+    assert_eq!(take(&mut queue, id, &[0, 1, 2], 5000), (vec![0, 1, 2], false));
+    assert_eq!((queue.waiting(id), queue.shown(9).1), (vec![], 4));
+    assert_eq!(queue.tick(5999, 1000), []);
+    assert_eq!(end(&mut queue, 0), []);
+    assert_eq!(queue.tick(6000, 1000), [Command::Plan(id)], "the span is over");
+    assert_eq!(queue.tick(9000, 1000), []);
+    assert_eq!(take(&mut queue, id, &[3, 4], 9000), (vec![3, 4], false), "1 and 2 are late");
+    assert_eq!((end(&mut queue, 1), end(&mut queue, 3)), (vec![], vec![]));
+    assert_eq!(end(&mut queue, 4), [Command::Plan(id)], "only what is late is left");
+    assert_eq!(take(&mut queue, id, &[5, 6], 9100), (vec![5, 6], false));
+    assert_eq!(queue.tick(99_000, 1000), [], "nothing is left for a phase");
+    for stripe in [5, 6] {
+        assert_eq!(end(&mut queue, stripe), []);
+    }
+    assert!(matches!(&end(&mut queue, 2)[..], [Command::Finish(_, result)] if result.failed.is_empty()));
+    assert!(queue.flight.is_empty() && queue.due.is_empty() && queue.waiting.is_empty());
+}
+
+#[test]
+fn a_phase_that_has_room_takes_more_from_the_next_page_and_a_full_one_does_not() {
+    let mut queue = queue(9);
+    let (id, _) = queue.add(phased(), false);
+    let page = |queue: &mut Queue, stripe, last| {
+        let commands = queue.page(id, vec![want(stripe, &[0]), want(stripe + 1, &[0])], last);
+        commands.contains(&Command::Plan(id))
+    };
+    assert!(page(&mut queue, 0, false));
+    // A page that comes while a phase is planned is planned after it.
+    assert!(!page(&mut queue, 2, false));
+    let asked = [0, 1].map(StripeId);
+    let commands = queue.phase(id, &asked, vec![want(1, &[0]), want(0, &[0])], 0);
+    assert_eq!((started(&commands), commands.contains(&Command::Plan(id))), (vec![1, 0], true));
+    assert_eq!(take(&mut queue, id, &[2], 0), (vec![2], false));
+    assert!(!page(&mut queue, 4, true), "it is full");
+    assert_eq!(queue.tick(1000, 1000), [Command::Plan(id)]);
+}
+
+#[test]
+fn a_job_to_which_others_leave_no_time_in_a_phase_goes_on_with_one_stripe() {
+    let mut queue = queue(9);
+    let id = phased_job(&mut queue, 0..3);
+    assert_eq!(take(&mut queue, id, &[], 0), (vec![0], false));
+    assert_eq!(queue.tick(1000, 1000), [Command::Plan(id)]);
+    assert_eq!(take(&mut queue, id, &[], 1000), (vec![], false), "one is under repair");
+    assert_eq!(end(&mut queue, 0), [Command::Plan(id)]);
+    assert_eq!(take(&mut queue, id, &[], 1100), (vec![1], false));
+}
+
+#[test]
+fn what_is_urgent_or_wanted_by_other_methods_too_or_has_no_plan_waits_for_no_phase() {
+    let mut queue = queue(9);
+    let (urgent, _) = queue.add(phased(), true);
+    assert!(!queue.in_phases(urgent));
+    assert_eq!(started(&queue.page(urgent, vec![want(9, &[0])], false)), [9]);
+    let id = phased_job(&mut queue, 0..5);
+    let (other, _) = queue.add(ORDER, false);
+    assert_eq!(started(&queue.page(other, vec![want(1, &[0])], true)), [1]);
+    let asked: Vec<StripeId> = queue.not_begun(id).into_iter().map(|(stripe, _)| stripe).collect();
+    assert_eq!(asked, [0, 2, 3, 4].map(StripeId));
+    // Two have no plan.
+    let wants = [0, 3].map(|stripe| Want { is_later: true, ..want(stripe, &[0]) });
+    assert_eq!(started(&queue.phase(id, &asked, wants.into(), 0)), [2, 4]);
+    // A job that is paused begins no phase.
+    queue.pause(id, true);
+    assert_eq!(queue.tick(9000, 1000), []);
+    assert_eq!([end(&mut queue, 2), end(&mut queue, 4)], [[], []]);
+    assert_eq!(queue.pause(id, false), [Command::Plan(id)]);
+    let (unwanted, _) = queue.cancel(id);
+    assert_eq!(unwanted, [0, 3].map(StripeId));
 }
